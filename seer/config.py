@@ -1,0 +1,83 @@
+"""Configuration: a TOML file, dotted overrides, one frozen record out.
+
+    config = load_config(TrainConfig, "configs/seer-9b.toml", ["optimizer.lr=3e-6"])
+    write_config(config, run_dir / "config.toml")
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from seer.errors import ConfigError
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def load_config(kind: type[Config], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read `path` (TOML), apply `a.b=value` overrides in order, validate into `kind`.
+
+    Raises ConfigError: no such file, broken TOML, an unknown key (the nearest known one is named), a bad value.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"no configuration at '{path}'; give the path of a TOML file") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"'{path}' is not TOML: {error}") from None
+        except OSError as error:
+            raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from None
+    for override in overrides:
+        _apply(values, override)
+    return build_config(kind, values, where=str(path) if path else "the command line")
+
+
+def build_config(kind: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
+    """Validate `values` into `kind`; every fault is listed with its dotted key."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(_describe(fault) for fault in error.errors())) from None
+
+
+def write_config(config: BaseModel, path: str | Path) -> None:
+    """Write the resolved configuration as TOML; keys whose value is None are left out."""
+    import tomli_w
+
+    Path(path).write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise ConfigError(f"'{override}' is not an override; write it as key=value or section.key=value")
+    node = values
+    for name in names[:-1]:
+        node = node.setdefault(name, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"'{override}': '{name}' is a value, not a section")
+    node[names[-1]] = _parse_value(text.strip())
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value where `text` is one, else the text itself: 3e-6, true, [1, 2], "x", plain words."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _describe(fault: Any) -> str:
+    key = ".".join(str(part) for part in fault["loc"])
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if message.startswith("unknown key"):
+        return f"{key}: {message}" if key else message
+    got = f" (got {fault['input']!r})" if not isinstance(fault.get("input"), dict) else ""
+    return f"{key}: {message}{got}" if key else message

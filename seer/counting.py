@@ -1,0 +1,72 @@
+"""Counting text tokens: by the model's own tokenizer where one is given, else by a production-size one, by name.
+
+    counter = load_counter("path/to/checkpoint")     # or load_counter(None): tekken
+    counter.count("some text"), counter.name
+
+A tokenizer trained on little text would flatter every compression ratio, so the stand-in is a real one: tekken
+(131,072 entries), carried by the mistral-common wheel.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Protocol
+
+from seer.errors import ModelError
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class TextCounter(Protocol):
+    """Counts the tokens of plain text; control tokens never come out."""
+
+    name: str
+
+    def count(self, text: str) -> int: ...
+
+
+class TokenizerCounter:
+    """Counts by a Hugging Face tokenizer.json."""
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        from seer.encoding import without_added_tokens
+
+        try:
+            self._tokenizer = without_added_tokens(Tokenizer.from_file(str(path)))
+        except Exception as error:  # tokenizers raises bare Exception on a broken file
+            raise ModelError(f"'{path}' is not a tokenizer.json: {error}") from None
+        self.name = path.parent.name or str(path)
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids)
+
+
+class TekkenCounter:
+    """Counts by tekken, as Mistral's models read text."""
+
+    name = "tekken"
+
+    def __init__(self) -> None:
+        import mistral_common
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+        self._tokenizer = Tekkenizer.from_file(Path(mistral_common.__file__).parent / "data" / "tekken_240911.json")
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), bos=False, eos=False))
+
+
+@functools.lru_cache(maxsize=4)
+def load_counter(path: str | Path | None = None) -> TextCounter:
+    """The counter of the checkpoint folder or tokenizer.json at `path`; tekken without one."""
+    if path is None:
+        return TekkenCounter()
+    file = Path(path)
+    file = file / "tokenizer.json" if file.is_dir() else file
+    if not file.is_file():
+        raise ModelError(f"no tokenizer at '{path}'; give a checkpoint folder or a tokenizer.json")
+    return TokenizerCounter(file)

@@ -1,0 +1,277 @@
+"""Turns and page sizes → token ids, loss classes, image slots, positions. The only encoder.
+
+Training, every engine and token accounting call `Encoder.encode`, so what a model is trained on and what it meets are
+the same ids. Text is encoded by a copy of the tokenizer that has no control tokens at all: no byte of a document, a
+question or an observation can become one.
+
+Shapes: L tokens, P patches before merging, n images.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seer.errors import ModelError
+from seer.geometry import GLM_41V, VisionGeometry
+from seer.protocol import CONTROL, KNOWN_CONTROL_LITERALS, Piece, layout
+from seer.schema import LossClass, Turn
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CLASSES = tuple(LossClass)
+CLASS_INDEX = {loss_class: index for index, loss_class in enumerate(CLASSES)}
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class ImageSlot:
+    """Where one page's vision tokens stand: ids[start : start + tokens] are image placeholders."""
+
+    page: int
+    start: int
+    rows: int
+    columns: int
+    """Patches before merging."""
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A conversation as the model sees it."""
+
+    ids: np.ndarray
+    """int32 (L,)"""
+    classes: np.ndarray
+    """uint8 (L,): index into `CLASSES`"""
+    slots: tuple[ImageSlot, ...]
+    merge: int = 2
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        return tuple(slot.page for slot in self.slots)
+
+    @property
+    def vision_tokens(self) -> int:
+        return sum(slot.tokens for slot in self.slots)
+
+    def count(self, *classes: LossClass) -> int:
+        """Tokens of these loss classes."""
+        return int(np.isin(self.classes, [CLASS_INDEX[loss_class] for loss_class in classes]).sum())
+
+    def mm_token_type_ids(self) -> np.ndarray:
+        """int32 (L,): 1 on image placeholders, 0 elsewhere."""
+        types = np.zeros(len(self), np.int32)
+        for slot in self.slots:
+            types[slot.start : slot.start + slot.tokens] = 1
+        return types
+
+    def grid_thw(self) -> np.ndarray:
+        """int64 (n, 3): frames, rows and columns of patches of each image."""
+        return np.array([(1, slot.rows, slot.columns) for slot in self.slots], np.int64).reshape(-1, 3)
+
+    def positions(self) -> np.ndarray:
+        """int32 (3, L): temporal, height and width positions (M-RoPE), equal to transformers' get_rope_index.
+
+        Text advances all three by one a token. An image stands at one temporal position, its tokens on a grid of rows
+        and columns, and the next token follows at the larger side of that grid.
+        """
+        positions = np.empty((3, len(self)), np.int32)
+        done = following = 0
+        for slot in self.slots:
+            gap = slot.start - done
+            positions[:, done : slot.start] = np.arange(following, following + gap)
+            following += gap
+            rows, columns = slot.rows // self.merge, slot.columns // self.merge
+            end = slot.start + slot.tokens
+            positions[0, slot.start : end] = following
+            positions[1, slot.start : end] = following + np.repeat(np.arange(rows), columns)
+            positions[2, slot.start : end] = following + np.tile(np.arange(columns), rows)
+            following += max(rows, columns)
+            done = end
+        positions[:, done:] = np.arange(following, following + len(self) - done)
+        return positions
+
+    @property
+    def next_position(self) -> int:
+        """The M-RoPE position of the token that follows."""
+        span = sum(max(slot.rows, slot.columns) // self.merge for slot in self.slots)
+        return len(self) - self.vision_tokens + span
+
+
+class Encoder:
+    """Encodes conversations for one tokenizer and one vision geometry."""
+
+    def __init__(self, tokenizer: Any, geometry: VisionGeometry = GLM_41V) -> None:
+        """`tokenizer`: a transformers fast tokenizer or a tokenizers.Tokenizer.
+
+        Raises ModelError where a control token is missing or is not a single token.
+        """
+        self.geometry = geometry
+        self.full: Tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        self.control_ids = resolve_control_ids(self.full)
+        self._plain = without_added_tokens(self.full)
+        self._names = {token_id: name for name, token_id in self.control_ids.items()}
+        self.added_ids = frozenset(self.full.get_added_tokens_decoder())
+        """Every id that only a control piece may produce."""
+        self._check_plain_text_stays_plain()
+
+    def control(self, name: str) -> int:
+        return self.control_ids[name]
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """What ends the model's turn for good. Never the observation marker: the tool speaks after the call."""
+        return (self.control_ids[CONTROL.user], self.control_ids[CONTROL.end_of_text])
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of plain text; control tokens cannot come out, whatever the text. Lone surrogates become U+FFFD."""
+        return self._plain.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+
+    def count_text(self, text: str) -> int:
+        return len(self.encode_text(text))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; control tokens are left out."""
+        return self.full.decode([i for i in ids if i not in self.added_ids], skip_special_tokens=False)
+
+    def encode(
+        self,
+        turns: Sequence[Turn],
+        page_sizes: Mapping[int, tuple[int, int]],
+        written: Mapping[int, Sequence[int]] | None = None,
+    ) -> Encoded:
+        """Encode a conversation.
+
+        page_sizes: (width_px, height_px) of each page shown as an image.
+        written: for turns that a model wrote, by index, the very ids it wrote; they stand as they are, so that a key-
+        value cache stays valid even where the model spelled its call unusually.
+        """
+        pieces: list[Piece | Sequence[int]] = []
+        if not written:
+            pieces.extend(layout(turns))
+        else:
+            done = 0
+            for index in range(len(turns)):
+                prefix = layout(turns[: index + 1])
+                pieces.extend([written[index]] if index in written else prefix[done:])
+                done = len(prefix)
+        return self._encode_pieces(pieces, page_sizes)
+
+    def _encode_pieces(
+        self, pieces: Sequence[Piece | Sequence[int]], page_sizes: Mapping[int, tuple[int, int]]
+    ) -> Encoded:
+        texts = [piece.value for piece in pieces if isinstance(piece, Piece) and piece.kind == "text"]
+        encoded_texts = iter(self._encode_batch(texts))
+        ids: list[int] = []
+        runs: list[tuple[int, int]] = []
+        slots: list[ImageSlot] = []
+        for piece in pieces:
+            before = len(ids)
+            if not isinstance(piece, Piece):
+                ids.extend(piece)
+                runs.append((CLASS_INDEX[LossClass.CALL], len(ids) - before))
+                continue
+            if piece.kind == "text":
+                ids.extend(next(encoded_texts))
+            elif piece.kind == "control":
+                ids.append(self.control_ids[piece.value])
+            else:
+                rows, columns = self.geometry.grid(*page_sizes[piece.page])
+                tokens = rows * columns // self.geometry.merge**2
+                slots.append(ImageSlot(piece.page, before, rows, columns, tokens))
+                ids.extend([self.control_ids[CONTROL.image]] * tokens)
+            runs.append((CLASS_INDEX[piece.loss_class], len(ids) - before))
+        classes = np.repeat(np.array([c for c, _ in runs], np.uint8), [n for _, n in runs])
+        return Encoded(np.array(ids, np.int32), classes, tuple(slots), self.geometry.merge)
+
+    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        clean = [_SURROGATES.sub("\ufffd", text) for text in texts]
+        return [encoding.ids for encoding in self._plain.encode_batch(clean, add_special_tokens=False)]
+
+    # ── Reading what a model wrote ───────────────────────────────────────────────────────────────
+
+    def split(self, ids: Sequence[int]) -> list[tuple[str, str]]:
+        """Generated ids → [(control name or "", text)], in order. Tags count only where they are control tokens."""
+        parts: list[tuple[str, str]] = []
+        buffer: list[int] = []
+
+        def flush() -> None:
+            if buffer:
+                parts.append(("", self.decode(buffer)))
+                buffer.clear()
+
+        for token_id in ids:
+            if token_id in self._names:
+                flush()
+                parts.append((self._names[token_id], ""))
+            elif token_id not in self.added_ids:
+                buffer.append(token_id)
+        flush()
+        return parts
+
+    def _check_plain_text_stays_plain(self) -> None:
+        for token_id, token in self.full.get_added_tokens_decoder().items():
+            if token_id in self.encode_text(token.content):
+                raise ModelError(
+                    f"the tokenizer turns the plain text '{token.content}' into the control token {token_id} even without "
+                    "added tokens; its vocabulary must not reach control tokens through merges"
+                )
+
+
+def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """Name → id of every control token. Raises ModelError naming all that are missing."""
+    added = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
+    missing = [name for name in CONTROL.names() if name not in added]
+    if missing:
+        raise ModelError(
+            f"the tokenizer lacks {', '.join(missing)} as single tokens; Seer needs a GLM-4V-family tokenizer with tool-call "
+            "and think tokens (Glyph's, or one made by seer.models.build_small)"
+        )
+    return {name: added[name] for name in CONTROL.names()}
+
+
+def without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that knows no added tokens, so that no text can produce one."""
+    import json
+
+    from tokenizers import Tokenizer as Rebuild
+
+    state = json.loads(tokenizer.to_str())
+    state["added_tokens"], state["post_processor"] = [], None
+    state["truncation"] = state["padding"] = None
+    return Rebuild.from_str(json.dumps(state))
+
+
+# ── Chats that can carry only strings ────────────────────────────────────────────────────────────
+
+_JOINER = "\u2060"  # word joiner: zero width, never drawn
+
+
+@functools.cache
+def _control_literal() -> re.Pattern[str]:
+    names = "|".join(re.escape(name[1:]) for name in sorted(KNOWN_CONTROL_LITERALS, key=len, reverse=True))
+    return re.compile(f"([<\\[])({_JOINER}*)({names})")
+
+
+def neutralise(text: str) -> str:
+    """Text that a server's own tokenizer cannot take for control tokens: a zero-width joiner stands after the bracket.
+
+    For roads where only strings can be sent (OpenAI-style chat). What people see is unchanged, and `restore` gives
+    back the very text.
+    """
+    return _control_literal().sub(rf"\1{_JOINER}\2\3", text)
+
+
+def restore(text: str) -> str:
+    """The inverse of `neutralise`."""
+    return _control_literal().sub(lambda m: m[1] + (m[2][1:] if m[2] else "") + m[3], text)

@@ -1,0 +1,92 @@
+"""What every engine offers: requests in, generations out.
+
+A `Request` is the next thing a conversation needs from the model. Requests with the same `conversation` share their
+prefix, and an engine may keep what it computed for it until `forget`. One failing request must not fail the others: it
+comes back as a `Generation` with `finish="error"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from seer.encoding import Encoder
+from seer.schema import Page, Turn
+
+Finish = Literal["stop", "length", "error"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens. Temperature 0 is greedy. A seed makes sampling repeatable."""
+
+    max_new_tokens: int = 1024
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SelectConstraint:
+    """The generation must be a select call over the `allowed` pages (ascending), with at most `max_pages` of them.
+
+    With `required` False the model may also go on to answer (rounds after the first).
+    """
+
+    allowed: tuple[int, ...]
+    max_pages: int | None = None
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    conversation: str
+    turns: tuple[Turn, ...]
+    pages: Mapping[int, Page]
+    """Every page that a turn shows as an image, by number."""
+    written: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Ids of turns that the model wrote itself, by turn index."""
+    constraint: SelectConstraint | None = None
+    sampling: Sampling = Sampling()
+
+    @property
+    def page_sizes(self) -> dict[int, tuple[int, int]]:
+        return {number: (page.width_px, page.height_px) for number, page in self.pages.items()}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the model wrote. `parts` alternate between control tokens (name, "") and text ("", text)."""
+
+    parts: tuple[tuple[str, str], ...] = ()
+    ids: tuple[int, ...] | None = None
+    """None where the engine sees text only."""
+    finish: Finish = "stop"
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def raw(self) -> str:
+        return "".join(name or text for name, text in self.parts)
+
+
+class Engine(Protocol):
+    """Requests in, generations out, in the same order."""
+
+    name: str
+    encoder: Encoder | None
+    """None where tokens are counted by a remote server."""
+    constrains: bool
+    """True where a select call is grammatical and in range by construction."""
+    max_positions: int
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]: ...
+
+    def forget(self, conversation: str) -> None:
+        """Drop what is kept for this conversation."""
+        ...

@@ -1,0 +1,277 @@
+"""The transformers engine: batched, constrained, with the key-value cache kept over a conversation's stages.
+
+The second stage of a conversation repeats the first stage's prompt and call, so only the observation is fed and no
+image is encoded twice. Rows of a batch have different lengths: caches and new tokens are padded on the left, and the
+gaps are masked and take no position (M-RoPE positions are given explicitly), so they change nothing.
+
+Shapes: B rows, H heads, D head size, M cached tokens, T new tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seer.encoding import Encoded, ImageSlot
+from seer.engines.base import Generation, Request, Sampling
+from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
+from seer.errors import EngineError, SeerError
+
+if TYPE_CHECKING:
+    import torch
+
+    from seer.models import Checkpoint
+
+
+@dataclass
+class _Memory:
+    """What is kept of a conversation: the ids that were fed, and their keys and values by layer, each (H, M, D)."""
+
+    ids: np.ndarray
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+
+
+@dataclass
+class _Row:
+    """One request on its way through a batch."""
+
+    request: Request
+    encoded: Encoded
+    positions: np.ndarray
+    known: int
+    """Tokens that the conversation's memory covers."""
+    memory: _Memory | None
+    gate: TokenGate
+    written: list[int] = field(default_factory=list)
+    finish: str = ""
+
+    @property
+    def new_slots(self) -> list[ImageSlot]:
+        return [slot for slot in self.encoded.slots if slot.start >= self.known]
+
+
+class HFEngine:
+    """Generates with a checkpoint that transformers loaded."""
+
+    name = "hf"
+    constrains = True
+
+    def __init__(self, checkpoint: Checkpoint, *, max_batch: int = 8, max_cached_tokens: int = 262_144) -> None:
+        self.checkpoint = checkpoint
+        self.encoder = checkpoint.encoder
+        self.max_positions = checkpoint.max_positions
+        self.max_batch = max_batch
+        self.max_cached_tokens = max_cached_tokens
+        vocabulary = checkpoint.model.get_output_embeddings().weight.shape[0]
+        self._grammars = CallGrammars(checkpoint.tokenizer, checkpoint.encoder, vocabulary)
+        self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        self.images_encoded = 0
+
+    # ── The interface ────────────────────────────────────────────────────────────────────────────
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer every request; one that cannot be served comes back with finish "error"."""
+        results: dict[int, Generation] = {}
+        rows: list[tuple[int, _Row]] = []
+        for index, request in enumerate(requests):
+            try:
+                rows.append((index, self._prepare(request)))
+            except SeerError as error:
+                results[index] = Generation(finish="error", error=str(error))
+        # rows of like length beside each other: less padding
+        rows.sort(key=lambda item: len(item[1].encoded) - item[1].known)
+        for start in range(0, len(rows), self.max_batch):
+            batch = rows[start : start + self.max_batch]
+            for (index, _), generation in zip(batch, self._generate_batch([row for _, row in batch]), strict=True):
+                results[index] = generation
+        return [results[index] for index in range(len(requests))]
+
+    def forget(self, conversation: str) -> None:
+        self._memories.pop(conversation, None)
+
+    # ── One batch ────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare(self, request: Request) -> _Row:
+        encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+        needed = encoded.next_position + request.sampling.max_new_tokens
+        if needed > self.max_positions:
+            raise EngineError(
+                f"the prompt takes {encoded.next_position} positions and {request.sampling.max_new_tokens} tokens may follow; "
+                f"the model has {self.max_positions}: use fewer pages, a denser style or a smaller --max-new-tokens"
+            )
+        memory = self._memories.get(request.conversation)
+        known = longest_common_prefix(memory.ids, encoded.ids) if memory else 0
+        known = min(known, len(encoded) - 1)  # at least one token is fed: its logits begin the generation
+        for slot in encoded.slots:
+            if slot.start <= known < slot.start + slot.tokens:
+                known = slot.start  # an image is reused whole or not at all
+        gate = self._grammars.gate(request.constraint)
+        return _Row(request, encoded, encoded.positions(), known, memory if known else None, gate)
+
+    def _generate_batch(self, rows: list[_Row]) -> list[Generation]:
+        import torch
+
+        start = time.perf_counter()
+        with torch.inference_mode():
+            cache, mask = self._restore(rows)
+            logits, mask = self._prefill(rows, cache, mask)
+            mask = self._decode(rows, logits, cache, mask)
+            self._remember(rows, cache, mask)
+        seconds = time.perf_counter() - start
+        return [
+            Generation(
+                parts=tuple(self.encoder.split(row.written)),
+                ids=tuple(row.written),
+                finish="stop" if row.finish == "stop" else "length",
+                prompt_tokens=len(row.encoded),
+                cached_tokens=row.known,
+                completion_tokens=len(row.written),
+                seconds=seconds / len(rows),
+            )
+            for row in rows
+        ]
+
+    def _restore(self, rows: list[_Row]) -> tuple[Any, torch.Tensor]:
+        """The rows' memories as one cache, padded on the left. Returns it with its mask, bool (B, M)."""
+        import torch
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        longest = max(row.known for row in rows)
+        device = self.checkpoint.model.device
+        mask = torch.zeros(len(rows), longest, dtype=torch.bool, device=device)
+        for b, row in enumerate(rows):
+            mask[b, longest - row.known :] = True
+        if longest == 0:
+            return cache, mask
+        template = next(row.memory for row in rows if row.memory)
+        for layer in range(len(template.keys)):
+            for_keys, for_values = [], []
+            for row in rows:
+                for source, padded in (("keys", for_keys), ("values", for_values)):
+                    block = template.keys[layer][:, :0] if row.memory is None else getattr(row.memory, source)[layer]
+                    padded.append(torch.nn.functional.pad(block[:, : row.known], (0, 0, longest - row.known, 0)))
+            cache.update(torch.stack(for_keys), torch.stack(for_values), layer)
+        return cache, mask
+
+    def _prefill(self, rows: list[_Row], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Feed what is new. Returns the logits that follow, float (B, V), and the mask over cache and new tokens."""
+        import torch
+
+        device = self.checkpoint.model.device
+        longest = max(len(row.encoded) - row.known for row in rows)
+        ids = np.full((len(rows), longest), self.encoder.stop_ids[1], np.int64)
+        types = np.zeros((len(rows), longest), np.int32)
+        positions = np.zeros((3, len(rows), longest), np.int64)
+        fed = np.zeros((len(rows), longest), bool)
+        for b, row in enumerate(rows):
+            gap = longest - (len(row.encoded) - row.known)
+            ids[b, gap:] = row.encoded.ids[row.known :]
+            types[b, gap:] = row.encoded.mm_token_type_ids()[row.known :]
+            positions[:, b, gap:] = row.positions[:, row.known :]
+            fed[b, gap:] = True
+        mask = torch.cat([mask, torch.from_numpy(fed).to(device)], dim=1)
+        inputs = dict(
+            input_ids=torch.from_numpy(ids).to(device),
+            mm_token_type_ids=torch.from_numpy(types).to(device),
+            position_ids=torch.from_numpy(positions).to(device),
+            attention_mask=_needed(mask),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        slots = [(row, slot) for row in rows for slot in row.new_slots]
+        if slots:
+            images = [row.request.pages[slot.page].image() for row, slot in slots]
+            inputs["pixel_values"] = self.checkpoint.pixels(images, [slot for _, slot in slots]).to(device)
+            grids = [(1, slot.rows, slot.columns) for _, slot in slots]
+            inputs["image_grid_thw"] = torch.tensor(grids, device=device)
+            self.images_encoded += len(slots)
+        output = self.checkpoint.model(**inputs, logits_to_keep=1)
+        return output.logits[:, -1].float(), mask
+
+    def _decode(self, rows: list[_Row], logits: torch.Tensor, cache: Any, mask: torch.Tensor) -> torch.Tensor:
+        """Draw tokens until every row has ended. Returns the mask over all that was fed."""
+        import torch
+
+        draws = [_Draw(row.request.sampling) for row in rows]
+        following = [row.encoded.next_position for row in rows]
+        while True:
+            fed = []
+            for b, row in enumerate(rows):
+                if row.finish:
+                    fed.append(False)
+                    continue
+                row.gate.mask(logits[b])
+                token = draws[b](logits[b])
+                row.written.append(token)
+                if row.gate.accept(token):
+                    row.finish = "stop"
+                elif len(row.written) >= row.request.sampling.max_new_tokens:
+                    row.finish = "length"
+                fed.append(not row.finish)
+            if not any(fed):
+                return mask
+            device = logits.device
+            mask = torch.cat([mask, torch.tensor(fed, device=device)[:, None]], dim=1)
+            step = torch.tensor([[row.written[-1]] for row in rows], device=device)
+            # the newest token of row b stands at its next position plus what it wrote before
+            at = [position + len(row.written) - 1 for position, row in zip(following, rows, strict=True)]
+            output = self.checkpoint.model(
+                input_ids=step,
+                position_ids=torch.tensor(at, device=device)[None, :, None].expand(3, -1, -1),
+                attention_mask=_needed(mask),
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits = output.logits[:, -1].float()
+
+    def _remember(self, rows: list[_Row], cache: Any, mask: torch.Tensor) -> None:
+        """Keep every row's keys and values without gaps, so that its next stage can go on."""
+        whole = bool(mask.all())
+        for b, row in enumerate(rows):
+            chosen = slice(None) if whole else mask[b].nonzero().squeeze(1)
+            keys = [layer.keys[b][:, chosen] for layer in cache.layers]
+            values = [layer.values[b][:, chosen] for layer in cache.layers]
+            ids = np.concatenate([row.encoded.ids, np.array(row.written, np.int32)])[: keys[0].shape[1]]
+            self._memories[row.request.conversation] = _Memory(ids, keys, values)
+            self._memories.move_to_end(row.request.conversation)
+        while len(self._memories) > 1 and sum(len(m.ids) for m in self._memories.values()) > self.max_cached_tokens:
+            self._memories.popitem(last=False)
+
+
+def _needed(mask: torch.Tensor) -> torch.Tensor | None:
+    """No mask where nothing is masked: attention then takes its fast causal path."""
+    return None if bool(mask.all()) else mask.long()
+
+
+class _Draw:
+    """Draws one token at a time from logits."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        import torch
+
+        self.sampling = sampling
+        self._generator = torch.Generator().manual_seed(sampling.seed)
+
+    def __call__(self, logits: torch.Tensor) -> int:
+        """logits: float (V,)."""
+        import torch
+
+        if self.sampling.temperature <= 0:
+            return int(logits.argmax())
+        scaled = (logits / self.sampling.temperature).cpu()
+        if self.sampling.top_k > 0:
+            kept = scaled.topk(min(self.sampling.top_k, len(scaled))).values[-1]
+            scaled = scaled.masked_fill(scaled < kept, float("-inf"))
+        probabilities = scaled.softmax(-1)
+        if self.sampling.top_p < 1:
+            ordered, order = probabilities.sort(descending=True)
+            beyond = ordered.cumsum(-1) - ordered >= self.sampling.top_p
+            probabilities[order[beyond]] = 0
+        return int(torch.multinomial(probabilities, 1, generator=self._generator))

@@ -1,0 +1,97 @@
+"""An engine that says what it is told to: for tests, dry runs and the accounting of tokens without a model.
+
+    ScriptedEngine(lambda request: '<think>2 + 2</think>\n4')
+    ScriptedEngine(oracle_script(pages=(1, 3), answer="42"))
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from seer.encoding import Encoder
+from seer.engines.base import Generation, Request
+from seer.errors import SeerError
+from seer.protocol import CONTROL, render_call
+
+Script = Callable[[Request], str]
+_CONTROL = re.compile("(" + "|".join(re.escape(name) for name in CONTROL.names()) + ")")
+
+
+def parts_of_text(text: str) -> tuple[tuple[str, str], ...]:
+    """Split text at the literals of control tokens. For engines whose output is trusted to mean its tags."""
+    pieces = _CONTROL.split(text)
+    names = set(CONTROL.names())
+    return tuple((piece, "") if piece in names else ("", piece) for piece in pieces if piece)
+
+
+def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = "") -> Script:
+    """Select `pages`, think, answer: the perfect reader, if what it is told is right."""
+
+    def say(request: Request) -> str:
+        if request.constraint is not None and request.constraint.required:
+            chosen = [page for page in pages if page in request.constraint.allowed]
+            return f"{CONTROL.open_call}{render_call(chosen)}{CONTROL.close_call}"
+        return f"{CONTROL.open_think}{think}{CONTROL.close_think}\n{answer}{CONTROL.user}"
+
+    return say
+
+
+def quote_script(request: Request) -> str:
+    """Selects the first page and answers with the first line of what it was given."""
+    if request.constraint is not None and request.constraint.required:
+        return oracle_script()(request)
+    texts = [excerpt.text for turn in request.turns for excerpt in turn.excerpts]
+    line = next((line.strip() for text in texts for line in text.splitlines() if line.strip()), "")
+    return oracle_script(answer=line)(request)
+
+
+class ScriptedEngine:
+    """Speaks a script. Counts tokens with `encoder`, by default one with a small byte-level tokenizer."""
+
+    name = "scripted"
+    constrains = False
+
+    def __init__(self, script: Script = quote_script, encoder: Encoder | None = None, max_positions: int = 131072) -> None:
+        self.script = script
+        self.encoder = encoder or Encoder(_byte_tokenizer())
+        self.max_positions = max_positions
+        self.requests: list[Request] = []
+        """Everything that was asked, for tests to look at."""
+        self.forgotten: list[str] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        return [self._one(request) for request in requests]
+
+    def forget(self, conversation: str) -> None:
+        self.forgotten.append(conversation)
+
+    def _one(self, request: Request) -> Generation:
+        self.requests.append(request)
+        start = time.perf_counter()
+        prompt = self.encoder.encode(request.turns, request.page_sizes, request.written)
+        try:
+            text = self.script(request)
+        except SeerError as error:
+            return Generation(finish="error", prompt_tokens=len(prompt), error=str(error))
+        ids = [
+            token
+            for name, part in parts_of_text(text)
+            for token in ([self.encoder.control(name)] if name else self.encoder.encode_text(part))
+        ]
+        limit = request.sampling.max_new_tokens
+        return Generation(
+            parts=tuple(self.encoder.split(ids[:limit])),
+            ids=tuple(ids[:limit]),
+            finish="stop" if len(ids) <= limit else "length",
+            prompt_tokens=len(prompt),
+            completion_tokens=min(len(ids), limit),
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _byte_tokenizer() -> object:
+    from seer.models import DEFAULT_CORPUS, train_tokenizer
+
+    return train_tokenizer(DEFAULT_CORPUS, 1024)

@@ -1,0 +1,473 @@
+"""The loop: look over all pages, select some, receive their exact text, reason, answer.
+
+`converse` is the conversation itself, as a generator: it yields lists of requests, is sent their generations, and
+returns an `Answer`. It knows no engine and no clock of its own, so one loop serves a single question, a batch in
+lockstep (`read_batch`) and a server with many conversations at once.
+
+    reader = Reader.from_checkpoint("path/to/checkpoint")
+    answer = reader.ask(document, "What is the total?")
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seer.citations import find_citations
+from seer.encoding import Encoder
+from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
+from seer.errors import EngineError, InputError
+from seer.policy import ReadingPolicy, choose_mode, chunk_pages, fit_excerpts
+from seer.protocol import (
+    CONTROL,
+    ParsedCall,
+    observation,
+    observation_without_text,
+    parse_call_text,
+    render_observation,
+)
+from seer.schema import Answer, Document, Excerpt, LossClass, Page, Status, Step, Turn, Usage
+from seer.selection.base import Selector
+
+Conversation = Generator[list[Request], list[Generation], Answer]
+OnStep = Callable[[Step], None]
+_counter = itertools.count()
+
+NOT_ANSWERABLE = re.compile(
+    r"^\W*(this question is |the question is |it is )?(not answerable|unanswerable|(can ?not|can't) be answered)\b"
+    r"|^\W*(无法回答|不能回答|没有答案|文中未提及)",
+    re.I,
+)
+
+
+@dataclass
+class _State:
+    """What a conversation has said and spent so far."""
+
+    document: Document
+    question: str
+    policy: ReadingPolicy
+    engine: Engine
+    key: str
+    on_step: OnStep | None
+    turns: list[Turn] = field(default_factory=list)
+    written: dict[int, Sequence[int]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    excerpts: list[Excerpt] = field(default_factory=list)
+    selected: list[int] = field(default_factory=list)
+    full_text: int = 0
+    cap: int | None = None
+    """The gate's promise: the last prompt takes at most this many tokens."""
+
+    @property
+    def encoder(self) -> Encoder | None:
+        return self.engine.encoder
+
+    def say(self, turn: Turn, generation: Generation | None = None, deviations: Sequence[str] = ()) -> None:
+        self.turns.append(turn)
+        step = Step(turn=turn, deviations=tuple(deviations))
+        if generation is not None:
+            step = step.model_copy(
+                update=dict(
+                    raw=generation.raw,
+                    prompt_tokens=generation.prompt_tokens,
+                    completion_tokens=generation.completion_tokens,
+                    cached_tokens=generation.cached_tokens,
+                    seconds=generation.seconds,
+                    finish=generation.finish,
+                )
+            )
+        self.steps.append(step)
+        if self.on_step:
+            self.on_step(step)
+
+    def shown(self) -> dict[int, Page]:
+        return {number: self.document.page(number) for turn in self.turns for number in turn.pages if turn.kind == "prompt"}
+
+    def request(self, constraint: SelectConstraint | None, max_new_tokens: int, key: str = "") -> Request:
+        policy = self.policy
+        sampling = Sampling(max_new_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+        return Request(key or self.key, tuple(self.turns), self.shown(), dict(self.written), constraint, sampling)
+
+    def prompt_tokens(self) -> int:
+        assert self.encoder is not None
+        sizes = {number: (page.width_px, page.height_px) for number, page in self.shown().items()}
+        return len(self.encoder.encode(self.turns, sizes, self.written))
+
+
+def converse(
+    document: Document,
+    question: str,
+    engine: Engine,
+    selector: Selector | None = None,
+    policy: ReadingPolicy | None = None,
+    on_step: OnStep | None = None,
+) -> Conversation:
+    """One question over one document. `selector` None: the model selects by a tool call.
+
+    Every run ends in an Answer; what goes wrong on the way becomes its status and cause. Raises InputError for a
+    question that is empty and a document without pages, before anything is asked of the engine.
+    """
+    if not question.strip():
+        raise InputError("the question is empty; ask something")
+    if not document.pages:
+        raise InputError(f"'{document.name}' has no pages to read")
+    key = f"{document.name}#{next(_counter)}"
+    state = _State(document, question, policy or ReadingPolicy(), engine, key, on_step)
+    started = time.perf_counter()
+    try:
+        answer = yield from _converse(state, selector)
+    except EngineError as error:
+        answer = Answer(text="", status=Status.FAILED, cause=str(error), trace=tuple(state.steps), usage=_usage(state))
+    finally:
+        engine.forget(key)
+    return answer.model_copy(update={"seconds": time.perf_counter() - started})
+
+
+def _converse(state: _State, selector: Selector | None) -> Conversation:
+    policy, document = state.policy, state.document
+    every = tuple(page.number for page in document.pages)
+    state.full_text = _full_text_tokens(state)
+    chosen = selector.select(document, state.question, policy.selector_pages) if selector else None
+    mode = policy.mode
+    if mode == "auto":
+        mode = _gate(state, chosen)
+    if mode == "text":
+        whole = Excerpt(page=0, start=0, text=document.text)
+        state.say(Turn(kind="prompt", text=state.question, excerpts=(whole,)))
+        state.excerpts.append(whole)
+        return (yield from _answer(state))
+    shown = every
+    if mode == "select" and not _fits(state, every):
+        # the document is longer than the window: scan it in chunks, then read the pages that were found
+        if chosen is None:
+            chosen = yield from _scan_chunks(state)
+        shown = chosen or (1,)
+    state.say(Turn(kind="prompt", text=state.question, pages=shown))
+    if mode == "visual":
+        return (yield from _answer(state))
+    for round_number in range(policy.rounds):
+        left = tuple(page for page in shown if page not in state.selected)
+        if not left:
+            break
+        if chosen is not None:
+            state.say(Turn(kind="call", pages=chosen))
+            pages: tuple[int, ...] | None = chosen
+        else:
+            pages = yield from _select(state, left, required=round_number == 0)
+        if pages is None:  # the model went on to answer instead
+            return _finish(state)
+        _retrieve(state, pages)
+        if chosen is not None or not pages:
+            break
+    return (yield from _answer(state))
+
+
+# ── Stage 1: select ──────────────────────────────────────────────────────────────────────────────
+
+
+def _select(
+    state: _State, allowed: tuple[int, ...], *, required: bool
+) -> Generator[list[Request], list[Generation], tuple[int, ...] | None]:
+    """Ask for a call. Returns its pages; None where the model answered instead (`required` False)."""
+    policy = state.policy
+    constraint = SelectConstraint(allowed, policy.max_pages, required)
+    room = policy.max_call_tokens if required else policy.max_new_tokens
+    for attempt in range(policy.reasks + 1):
+        request = state.request(constraint, room)
+        if attempt and policy.temperature == 0:
+            # greedy decoding would say the same again
+            hotter = Sampling(room, 0.7, 0.95, 0, policy.seed + attempt)
+            request = Request(**{**request.__dict__, "sampling": hotter})
+        (generation,) = yield [request]
+        _raise_failure(generation)
+        if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
+            _say_answer(state, generation)
+            return None
+        parsed = parse_call_text(generation.raw, allowed, policy.max_pages)
+        if not parsed.deviations:
+            if generation.ids is not None:
+                state.written[len(state.turns)] = generation.ids
+            state.say(Turn(kind="call", pages=parsed.pages), generation)
+            return parsed.pages
+        if policy.on_invalid_call != "reask" or attempt == policy.reasks:
+            break
+        _note(state, parsed, generation)
+    if policy.on_invalid_call == "reject":
+        _note(state, parsed, generation)
+        raise EngineError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
+    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    return parsed.pages
+
+
+def _note(state: _State, parsed: ParsedCall, generation: Generation) -> None:
+    """Keep an unusable call in the trace without letting it into the conversation."""
+    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    state.turns.pop()
+
+
+def _scan_chunks(state: _State) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
+    """Select within every chunk of pages at once; returns the union, at most as many pages as the window holds."""
+    policy, document = state.policy, state.document
+    costs = _page_costs(state)
+    room = _room(state)
+    requests, runs = [], chunk_pages(costs, room)
+    for n, run in enumerate(runs):
+        pages = tuple(run)
+        prompt = Turn(kind="prompt", text=state.question, pages=pages)
+        constraint = SelectConstraint(pages, policy.max_pages, required=True)
+        sampling = Sampling(policy.max_call_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+        shown = {number: document.page(number) for number in pages}
+        requests.append(Request(f"{state.key}/{n}", (prompt,), shown, {}, constraint, sampling))
+    generations = yield requests
+    found: list[int] = []
+    for request, run, generation in zip(requests, runs, generations, strict=True):
+        state.engine.forget(request.conversation)
+        _raise_failure(generation)
+        parsed = parse_call_text(generation.raw, tuple(run), policy.max_pages)
+        state.turns.append(request.turns[0])
+        state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+        found.extend(parsed.pages)
+    state.turns.clear()
+    limit = len(found)
+    while limit and sum(costs[page - 1] for page in found[:limit]) > room:
+        limit -= 1
+    return tuple(sorted(found[:limit]))
+
+
+# ── Stage 2: retrieve ────────────────────────────────────────────────────────────────────────────
+
+
+def _retrieve(state: _State, pages: tuple[int, ...]) -> None:
+    state.selected.extend(pages)
+    if not state.policy.retrieve:
+        state.say(observation_without_text(pages))
+        return
+    excerpts: tuple[Excerpt, ...] = tuple(
+        Excerpt(page=number, start=page.start, text=page.text)
+        for number, page in ((number, state.document.page(number)) for number in pages)
+    )
+    budget = _observation_budget(state)
+    if budget is not None and state.encoder is not None:
+        excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.question)
+    state.excerpts.extend(excerpts)
+    state.say(observation(excerpts))
+
+
+def _observation_budget(state: _State) -> int | None:
+    """Tokens that the next observation's text may take; None without a limit."""
+    limits = []
+    if state.policy.max_retrieved_tokens is not None and state.encoder is not None:
+        spent = sum(
+            state.encoder.count_text(f"\n{render_observation(turn)}\n") for turn in state.turns if turn.kind == "observation"
+        )
+        limits.append(max(0, state.policy.max_retrieved_tokens - spent))
+    if state.encoder is not None:
+        used = state.prompt_tokens() + 1  # the observation marker
+        if state.cap is not None:
+            limits.append(max(0, state.cap - used))
+        limits.append(max(0, state.engine.max_positions - state.policy.max_new_tokens - used))
+    return min(limits) if limits else None
+
+
+# ── Stage 3: reason ──────────────────────────────────────────────────────────────────────────────
+
+
+def _answer(state: _State) -> Conversation:
+    (generation,) = yield [state.request(None, state.policy.max_new_tokens)]
+    _raise_failure(generation)
+    _say_answer(state, generation)
+    return _finish(state)
+
+
+def _say_answer(state: _State, generation: Generation) -> None:
+    think, answer, thought = split_answer(generation.parts)
+    if thought:
+        state.say(Turn(kind="think", text=think), None if answer else generation)
+    if answer or not thought:
+        state.say(Turn(kind="answer", text=answer), generation)
+
+
+def split_answer(parts: Sequence[tuple[str, str]]) -> tuple[str, str, bool]:
+    """(thinking, answer, whether there was thinking). An unclosed <think> holds all that follows it."""
+    think: list[str] = []
+    answer: list[str] = []
+    inside = thought = False
+    for name, text in parts:
+        if name == CONTROL.open_think:
+            inside = thought = True
+        elif name == CONTROL.close_think:
+            # some models open their thinking in the prompt and only close it
+            if not thought:
+                think, answer, thought = answer, [], True
+            inside = False
+        elif not name:
+            (think if inside else answer).append(text)
+    return "".join(think), "".join(answer).strip("\n") if thought else "".join(answer), thought
+
+
+def _finish(state: _State) -> Answer:
+    said = {turn.kind: turn.text for turn in state.turns if turn.kind in ("think", "answer")}
+    text = said.get("answer", "")
+    if not text.strip():
+        last = state.steps[-1]
+        cause = "no answer within the token limit" if last.finish == "length" else "the model gave no answer"
+        status = Status.FAILED
+    else:
+        cause, status = "", Status.NOT_ANSWERABLE if NOT_ANSWERABLE.search(text) else Status.ANSWERED
+    retrieved = [excerpt for excerpt in state.excerpts if excerpt.page]
+    return Answer(
+        text=text,
+        status=status,
+        cause=cause,
+        selected_pages=tuple(sorted(state.selected)),
+        citations=find_citations(state.document, retrieved, text, said.get("think", "")),
+        usage=_usage(state),
+        trace=tuple(state.steps),
+    )
+
+
+# ── Counting ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _usage(state: _State) -> Usage:
+    completion = sum(step.completion_tokens for step in state.steps)
+    cached = sum(step.cached_tokens for step in state.steps)
+    asked = [step.prompt_tokens for step in state.steps if step.prompt_tokens]
+    usage = Usage(prompt=asked[-1] if asked else 0, completion=completion, cached=cached, full_text=state.full_text)
+    if state.encoder is None or not state.turns:
+        return usage
+    sizes = {number: (page.width_px, page.height_px) for number, page in state.shown().items()}
+    given = [turn for turn in state.turns if turn.kind not in ("think", "answer")]
+    encoded = state.encoder.encode(given, sizes, {i: ids for i, ids in state.written.items() if i < len(given)})
+    return usage.model_copy(
+        update=dict(prompt=len(encoded), vision=encoded.vision_tokens, retrieved=encoded.count(LossClass.OBSERVATION))
+    )
+
+
+def _full_text_tokens(state: _State) -> int:
+    """What the prompt would take with the whole document as text."""
+    if state.encoder is None:
+        return 0
+    whole = Excerpt(page=0, start=0, text=state.document.text)
+    return len(state.encoder.encode([Turn(kind="prompt", text=state.question, excerpts=(whole,))], {}))
+
+
+def _gate(state: _State, chosen: tuple[int, ...] | None) -> str:
+    encoder = state.encoder
+    if encoder is None:
+        raise InputError("mode 'auto' counts tokens before it sends them and needs a tokenizer; give --model or --tokenizer")
+    document = state.document
+    every = tuple(page.number for page in document.pages)
+    sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
+    visual = len(encoder.encode([Turn(kind="prompt", text=state.question, pages=every)], sizes))
+    if chosen is not None:
+        call, needed = _call_tokens(encoder, chosen), _observation_tokens(state, chosen)
+    else:
+        last = every[-min(state.policy.max_pages or len(every), len(every)) :]
+        call = max(_call_tokens(encoder, last), state.policy.max_call_tokens)
+        needed = max(_observation_tokens(state, (number,)) for number in every)
+    state.cap = state.full_text
+    return choose_mode(state.full_text, visual, call, needed)
+
+
+def _call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
+    prompt = Turn(kind="prompt", text="")
+    whole = encoder.encode([prompt, Turn(kind="call", pages=tuple(pages))], {})
+    return len(whole) - len(encoder.encode([prompt], {}))
+
+
+def _observation_tokens(state: _State, pages: Sequence[int]) -> int:
+    encoder = state.encoder
+    assert encoder is not None
+    if state.policy.retrieve:
+        document = state.document
+        turn = observation([Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in pages])
+    else:
+        turn = observation_without_text(pages)
+    return 1 + encoder.count_text(f"\n{render_observation(turn)}\n")
+
+
+def _page_costs(state: _State) -> list[int]:
+    """Tokens of each page in a prompt: its label, markers and vision tokens."""
+    encoder = state.encoder
+    assert encoder is not None
+    return [
+        encoder.geometry.tokens(page.width_px, page.height_px) + 2 + encoder.count_text(f"[Image {page.number}]")
+        for page in state.document.pages
+    ]
+
+
+def _room(state: _State) -> int:
+    """Positions for page images in one prompt. Counted in tokens, which are never fewer than positions."""
+    assert state.encoder is not None
+    text = len(state.encoder.encode([Turn(kind="prompt", text=state.question)], {}))
+    reserve = text + state.policy.max_call_tokens + state.policy.max_new_tokens + 16
+    return max(1, state.engine.max_positions - reserve)
+
+
+def _fits(state: _State, pages: Sequence[int]) -> bool:
+    if state.encoder is None:
+        return True
+    costs = _page_costs(state)
+    return sum(costs[number - 1] for number in pages) <= _room(state)
+
+
+def _raise_failure(generation: Generation) -> None:
+    if generation.finish == "error":
+        raise EngineError(generation.error or "the engine failed without saying why")
+
+
+# ── Driving conversations ────────────────────────────────────────────────────────────────────────
+
+
+def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[Answer]:
+    """Drive conversations in lockstep: each round of the loop is one call of `engine.generate`."""
+    answers: dict[int, Answer] = {}
+    waiting: dict[int, tuple[Conversation, list[Request]]] = {}
+    for index, conversation in enumerate(conversations):
+        try:
+            waiting[index] = (conversation, next(conversation))
+        except StopIteration as stop:
+            answers[index] = stop.value
+    while waiting:
+        requests = [request for _, asked in waiting.values() for request in asked]
+        try:
+            generations = iter(engine.generate(requests))
+        except EngineError as error:
+            generations = iter([Generation(finish="error", error=str(error))] * len(requests))
+        for index, (conversation, asked) in list(waiting.items()):
+            try:
+                waiting[index] = (conversation, conversation.send([next(generations) for _ in asked]))
+            except StopIteration as stop:
+                answers[index] = stop.value
+                del waiting[index]
+    return [answers[index] for index in sorted(answers)]
+
+
+class Reader:
+    """An engine, a selector and a policy: what answers questions about documents."""
+
+    def __init__(self, engine: Engine, selector: Selector | None = None, policy: ReadingPolicy | None = None) -> None:
+        self.engine, self.selector, self.policy = engine, selector, policy or ReadingPolicy()
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: object) -> Reader:
+        """Read with a local GLM-4V-family checkpoint through transformers."""
+        from seer.engines.hf import HFEngine
+        from seer.models import load
+
+        return cls(HFEngine(load(path, **options)), policy=policy)  # type: ignore[arg-type]
+
+    def ask(self, document: Document, question: str, on_step: OnStep | None = None) -> Answer:
+        """Answer one question. `on_step` sees each turn as it is said."""
+        conversation = converse(document, question, self.engine, self.selector, self.policy, on_step)
+        return read_batch([conversation], self.engine)[0]
+
+    def ask_many(self, asked: Sequence[tuple[Document, str]]) -> list[Answer]:
+        """Answer many questions in lockstep, in order."""
+        return read_batch([converse(d, q, self.engine, self.selector, self.policy) for d, q in asked], self.engine)

@@ -1,0 +1,37 @@
+"""Fixtures for every test: the shared real data (skipped where absent) and one small real checkpoint a session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real LongBench records and training sources, kept beside the project."""
+    folder = Path(os.environ.get("SEER_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}; set SEER_SHARED_DATA to run this test")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_checkpoint_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained Glm4vForConditionalGeneration of 1.5 M parameters, as a checkpoint folder."""
+    pytest.importorskip("transformers")
+    from seer.models import build_small
+
+    return build_small(tmp_path_factory.mktemp("small"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def small_checkpoint(small_checkpoint_dir: Path):
+    """The same, loaded."""
+    from seer.models import load
+
+    return load(small_checkpoint_dir, device="cpu")

@@ -1,0 +1,42 @@
+"""Small stand-ins: documents whose pages are quick to draw, and an encoder without a checkpoint."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import numpy as np
+
+from seer.encoding import Encoder
+from seer.models import DEFAULT_CORPUS, train_tokenizer
+from seer.schema import Document, Page, PageStyle
+
+
+def draw_noise(page: Page) -> np.ndarray:
+    """A grey picture that only the page's content decides."""
+    seed = int(page.content_hash[:8], 16)
+    return np.random.default_rng(seed).integers(0, 256, (page.height_px, page.width_px), np.uint8)
+
+
+def make_document(texts: list[str], width_px: int = 112, height_px: int = 84, name: str = "fake") -> Document:
+    """A document with one page for each text."""
+    pages, start = [], 0
+    for number, text in enumerate(texts, 1):
+        digest = hashlib.sha256(f"{number}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+        page = Page(
+            number=number,
+            start=start,
+            end=start + len(text),
+            text=text,
+            width_px=width_px,
+            height_px=height_px,
+            content_hash=digest,
+        )
+        pages.append(page.attach(draw_noise))
+        start += len(text)
+    return Document(name=name, text="".join(texts), style=PageStyle(), pages=tuple(pages))
+
+
+@functools.cache
+def small_encoder() -> Encoder:
+    return Encoder(train_tokenizer(DEFAULT_CORPUS, 1024))
