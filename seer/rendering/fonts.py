@@ -1,0 +1,210 @@
+"""Fonts: a chain of font files, which of them draws a character, and how wide it is.
+
+    chain = load_chain(("DejaVuSans", "DroidSansFallback"))
+    entry = chain.entries(code_points)       # one small integer a character
+    chain.slot[entry], chain.advance_em[entry]
+
+A character's *entry* indexes dense tables, so that measuring a text is two array look-ups. A *slot* names one glyph
+of one font across the chain (`font_base[k] + glyph id`); the first slots are not font glyphs:
+
+| slot        | drawn as                                                            |
+|-------------|---------------------------------------------------------------------|
+| BLANK       | nothing: spaces, zero-width characters, newlines                    |
+| NEWLINE     | the mark that shows a source newline where lines run on             |
+| MISSING + c | a box with the code point c, which no font of the chain covers      |
+
+HarfBuzz reads the files: TrueType, CFF and variable outlines alike, by glyph id, without hinting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seer.errors import DocumentNotFound, InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DATA_DIR = Path(__file__).parent / "data" / "fonts"
+NUM_CODE_POINTS = 0x110000
+
+BLANK = 0
+NEWLINE = 1
+FIRST_GLYPH = 2
+MISSING = 1 << 24
+"""Slots from here on are boxes: MISSING + code point."""
+
+# Entries that every chain has, before those of its characters.
+_MISSING_ENTRIES = (4, 5, 6)
+"""Entries 0, 1, 2: a missing character whose code point has this many hex digits."""
+ZERO_WIDTH_ENTRY = 3
+_FIRST_CHARACTER_ENTRY = 4
+
+_ZERO_WIDTH_RANGES = (
+    (0x0009, 0x000D),  # tab and newlines: their width is the layout's business
+    (0x0085, 0x0085),
+    (0x00AD, 0x00AD),  # soft hyphen
+    (0x034F, 0x034F),
+    (0x061C, 0x061C),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x206F),
+    (0xFE00, 0xFE0F),  # variation selectors
+    (0xFEFF, 0xFEFF),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),  # tags and further variation selectors
+)
+"""Unicode's default-ignorable characters and the controls that only move the pen: kept in the record, not drawn."""
+
+_SPACE_WIDTH_EM = {
+    0x0020: 0.318, 0x00A0: 0.318, 0x1680: 0.5, 0x2000: 0.5, 0x2001: 1.0, 0x2002: 0.5, 0x2003: 1.0, 0x2004: 0.333,
+    0x2005: 0.25, 0x2006: 0.167, 0x2007: 0.636, 0x2008: 0.318, 0x2009: 0.2, 0x200A: 0.1, 0x202F: 0.2, 0x205F: 0.222,
+    0x3000: 1.0,
+}  # fmt: skip
+"""White space is never missing: where no font has the character it is this wide."""
+
+
+@dataclass(frozen=True)
+class Font:
+    """One font file, opened. `font` is HarfBuzz's, scaled to its own units."""
+
+    name: str
+    path: Path
+    digest: str
+    upem: int
+    ascent_em: float
+    descent_em: float
+    """Below the baseline, positive."""
+    face: Any
+    font: Any
+
+
+class FontChain:
+    """Fonts in order of preference; the first that has a glyph draws the character."""
+
+    def __init__(self, fonts: tuple[Font, ...]) -> None:
+        self.fonts = fonts
+        self.digest = hashlib.sha256("".join(font.digest for font in fonts).encode()).hexdigest()[:12]
+        self.font_base: list[int] = []
+        self._entry_of_code = np.zeros(NUM_CODE_POINTS, np.int32)
+        self._entry_of_code[0x10000:0x100000] = 1
+        self._entry_of_code[0x100000:] = 2
+        self._fill()
+
+    def _fill(self) -> None:
+        slots: list[NDArray[np.int32]] = [np.full(_FIRST_CHARACTER_ENTRY, BLANK, np.int32)]
+        advances: list[NDArray[np.float64]] = [
+            np.array([missing_width_em(digits) for digits in _MISSING_ENTRIES] + [0.0])
+        ]
+        for first, last in _ZERO_WIDTH_RANGES:
+            self._entry_of_code[first : last + 1] = ZERO_WIDTH_ENTRY
+        next_entry, base = _FIRST_CHARACTER_ENTRY, FIRST_GLYPH
+        for font in self.fonts:
+            self.font_base.append(base)
+            codes = np.fromiter(font.face.unicodes, np.int64)
+            codes = codes[(self._entry_of_code[codes] < ZERO_WIDTH_ENTRY) & (codes >= 32)]
+            glyphs = np.fromiter((font.font.get_nominal_glyph(code) or 0 for code in codes.tolist()), np.int32)
+            codes, glyphs = codes[glyphs > 0], glyphs[glyphs > 0]
+            units = np.fromiter((font.font.get_glyph_h_advance(glyph) for glyph in glyphs.tolist()), np.float64)
+            self._entry_of_code[codes] = next_entry + np.arange(len(codes))
+            slots.append(np.where(np.isin(codes, list(_SPACE_WIDTH_EM)), BLANK, base + glyphs).astype(np.int32))
+            advances.append(units / font.upem)
+            next_entry += len(codes)
+            base += int(font.face.glyph_count)
+        for code, width_em in _SPACE_WIDTH_EM.items():
+            if self._entry_of_code[code] < ZERO_WIDTH_ENTRY:
+                self._entry_of_code[code] = next_entry
+                slots.append(np.array([BLANK], np.int32))
+                advances.append(np.array([width_em]))
+                next_entry += 1
+        self.slot = np.concatenate(slots)
+        self.advance_em = np.concatenate(advances)
+
+    def entries(self, codes: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """The entry of each code point; entries below ZERO_WIDTH_ENTRY are characters that no font covers."""
+        return self._entry_of_code[codes]
+
+    def locate(self, slot: int) -> tuple[Font, int]:
+        """The font and glyph id that a slot stands for."""
+        index = max(k for k, base in enumerate(self.font_base) if base <= slot)
+        return self.fonts[index], slot - self.font_base[index]
+
+    def covers(self, character: str) -> bool:
+        return bool(self._entry_of_code[ord(character)] >= ZERO_WIDTH_ENTRY)
+
+    @property
+    def newline_mark(self) -> str:
+        """The character that shows a source newline: the first of these that the chain covers."""
+        return next((mark for mark in "↵¶|" if self.covers(mark)), "|")
+
+
+def missing_width_em(num_hex_digits: int) -> float:
+    """Advance of the box drawn for a missing character: digits of 4/9 em each, a frame and a gap."""
+    return (4 * num_hex_digits + 4) / 9
+
+
+@lru_cache(maxsize=8)
+def load_chain(names: tuple[str, ...]) -> FontChain:
+    """Open the fonts: names of carried fonts, or paths of .ttf, .otf or .ttc files.
+
+    Raises DocumentNotFound for a path without a file, InputError for a name or file that is no font.
+    """
+    if not names:
+        raise InputError("the font chain is empty; name at least one font, e.g. fonts=('DejaVuSans',)")
+    return FontChain(tuple(load_font(name) for name in names))
+
+
+@cache
+def load_font(name: str) -> Font:
+    """Open one font: the name of a carried font, or the path of a font file. Errors as in `load_chain`."""
+    import uharfbuzz as hb
+
+    path = _font_path(name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"font '{path}' cannot be read: {error.strerror}; give another file") from None
+    # A variable font is drawn at its default instance.
+    face = hb.Face(hb.Blob(data))
+    if not face.glyph_count or not len(face.unicodes):
+        raise InputError(f"'{path}' holds no font that can be read; give a .ttf, .otf or .ttc file")
+    font = hb.Font(face)
+    extents = font.get_font_extents("ltr")
+    return Font(
+        name=name,
+        path=path,
+        digest=hashlib.sha256(data).hexdigest()[:16],
+        upem=face.upem,
+        ascent_em=extents.ascender / face.upem,
+        descent_em=-extents.descender / face.upem,
+        face=face,
+        font=font,
+    )
+
+
+def carried_fonts() -> list[str]:
+    """Names of the fonts that come with Seer."""
+    return sorted(path.stem for path in DATA_DIR.glob("*.?t?"))
+
+
+def _font_path(name: str) -> Path:
+    if "/" in name or "\\" in name or Path(name).suffix.lower() in {".ttf", ".otf", ".ttc", ".woff", ".woff2"}:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise DocumentNotFound(f"no font file at '{name}'; give the path of a .ttf, .otf or .ttc file")
+        return path
+    path = DATA_DIR / f"{name}.ttf"
+    if not path.is_file():
+        known = ", ".join(carried_fonts())
+        raise InputError(f"no carried font is called '{name}'; name one of {known}, or give the path of a font file")
+    return path

@@ -1,0 +1,66 @@
+"""PNG, written fast.
+
+Pages of the direct raster have sixteen grey levels and go out with four bits a pixel: exact, half the bytes to
+compress. Anything else goes out with eight bits a channel. Level 1 of zlib with run-length-friendly filter "none"
+keeps text pages within 1.3 times of the smallest setting.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seer.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def png_bytes(image: NDArray[np.uint8]) -> bytes:
+    """Encode uint8 (height, width) grey or (height, width, 3) colour; reading it back gives the same array.
+
+    Raises InputError for another type or shape, or an empty image.
+    """
+    if (
+        image.dtype != np.uint8
+        or image.ndim not in (2, 3)
+        or (image.ndim == 3 and image.shape[2] != 3)
+        or not image.size
+    ):
+        raise InputError(
+            f"an array of {image.dtype} {image.shape} is no picture; give uint8 (height, width) or (height, width, 3)"
+        )
+    height, width = image.shape[:2]
+    packed = _pack_nibbles(image) if image.ndim == 2 else None
+    if packed is not None:
+        depth, colour, rows = 4, 0, packed
+    else:
+        depth, colour, rows = 8, 2 if image.ndim == 3 else 0, image.reshape(height, -1)
+    raw = np.zeros((height, rows.shape[1] + 1), np.uint8)  # each row begins with its filter, 0 for none
+    raw[:, 1:] = rows
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"".join(
+        (_SIGNATURE, _chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(raw.data, 1)), _chunk(b"IEND", b""))
+    )
+
+
+def _pack_nibbles(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """Two pixels a byte where every value is one of sixteen (17 k), else None."""
+    height, width = image.shape
+    padded = np.zeros((height, -(-width // 8) * 8), np.uint8)
+    padded[:, :width] = image
+    words = padded.view(np.uint64)
+    if ((words ^ (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)).any():
+        return None
+    pairs = padded.view("<u2")
+    packed = ((pairs & np.uint16(0xF0)) | (pairs >> np.uint16(12))).astype(np.uint8)
+    return packed[:, : -(-width // 2)]
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
