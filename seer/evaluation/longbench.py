@@ -1,0 +1,290 @@
+"""LongBench: read its records, score a folder of predictions.
+
+    records = read_records("data/hotpotqa.jsonl", find_task("hotpotqa"))
+    report = score_folder("runs/mine", postprocess="official")
+    report.scores["hotpotqa"], report.macro
+
+A folder holds one `<task>.jsonl` per task. Its lines are either Seer's own `Prediction` records or the form that
+published runs have: pred, answers, all_classes, length. A task's score is 100 times the mean over *all* its
+inputs, rounded to two decimals; a failed input counts 0. The overall figure is the mean of the six categories'
+means, not of the tasks.
+
+A run that lacks inputs is refused unless `partial` is asked for, and then says so wherever it is shown. How many
+inputs there should be is what the run's own manifest says, else the size of the full benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seer.errors import InputError
+from seer.evaluation.scorers import CodeRatio, Postprocess, Score, postprocess, score_sample
+from seer.evaluation.tasks import CATEGORIES, TASKS, Task
+
+MANIFEST_NAME = "run.json"
+"""Written by `predict` beside the predictions: what was asked for, and how."""
+
+
+# ── Records ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class LongBenchRecord:
+    """One input of the benchmark."""
+
+    id: str
+    task: str
+    input: str
+    context: str
+    answers: tuple[str, ...]
+    length: int | None
+    language: str
+    all_classes: tuple[str, ...] | None
+
+
+def read_records(path: str | Path, task: Task) -> Iterator[LongBenchRecord]:
+    """Read a task's JSONL file. `question` is accepted for `input`; a missing id is made from the row number."""
+    for row, fields in enumerate(_read_json_lines(Path(path))):
+        place = f"'{path}', record {row + 1}"
+        text = fields.get("input", fields.get("question"))
+        if not isinstance(text, str) or not isinstance(fields.get("context"), str):
+            raise InputError(f"{place}: needs the texts 'input' (or 'question') and 'context'; has {sorted(fields)}")
+        # `_index` is the row in the full set, where a file holds only some of its records.
+        index = fields["_index"] if isinstance(fields.get("_index"), int) else row
+        length = fields.get("length")
+        yield LongBenchRecord(
+            id=str(fields.get("_id") or f"{task.name}-{index:04d}"),
+            task=task.name,
+            input=text,
+            context=fields["context"],
+            answers=_texts(fields.get("answers"), place, "answers"),
+            length=length if isinstance(length, int) else None,
+            language=str(fields.get("language") or ("zh" if task.metric.value.endswith("_zh") else "en")),
+            all_classes=_classes(fields.get("all_classes"), place),
+        )
+
+
+def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        # Split at "\n" alone: a text may hold other line separators, such as U+2028, unescaped.
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise InputError(f"no file at '{path}'; give a folder with one <task>.jsonl per task") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"'{path}', line {number}: not JSON ({error}); was writing it interrupted?") from None
+        if not isinstance(fields, dict):
+            raise InputError(f"'{path}', line {number}: a JSON object was expected, not {line[:40]!r}")
+        yield fields
+
+
+def _texts(value: Any, place: str, key: str) -> tuple[str, ...]:
+    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
+        return tuple(value)
+    raise InputError(f"{place}: '{key}' must be a list of texts, not {value!r}")
+
+
+def _classes(value: Any, place: str) -> tuple[str, ...] | None:
+    return None if value is None else _texts(value, place, "all_classes")
+
+
+# ── Scores ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """One task of a run. `sample_scores` are in [0, 1], by id, in the file's order."""
+
+    task: Task
+    score: float
+    sample_scores: Mapping[str, float]
+    num_expected: int
+    num_failures: int
+    num_deep: int
+    """Samples that the published scorer would have counted 0 because its recursion ran out of stack."""
+
+    @property
+    def num_missing(self) -> int:
+        return max(0, self.num_expected - len(self.sample_scores))
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """All tasks of a run, in the benchmark's order."""
+
+    tasks: Mapping[str, TaskScore]
+    postprocess: Postprocess
+    code_ratio: CodeRatio
+    gaps: Mapping[str, int] = field(default_factory=dict)
+    """Tasks that lack inputs, and how many; empty for a whole run."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return {name: task.score for name, task in self.tasks.items()}
+
+    @property
+    def categories(self) -> dict[str, float]:
+        """Mean task score of each category that has a task."""
+        return {name: round(mean, 2) for name, mean in self._category_means().items()}
+
+    @property
+    def macro(self) -> float:
+        """Mean over the categories present."""
+        means = list(self._category_means().values())
+        return round(math.fsum(means) / len(means), 2)
+
+    @property
+    def failures(self) -> int:
+        return sum(task.num_failures for task in self.tasks.values())
+
+    @property
+    def deep(self) -> int:
+        return sum(task.num_deep for task in self.tasks.values())
+
+    def _category_means(self) -> dict[str, float]:
+        by_category = {
+            category: [task.score for task in self.tasks.values() if task.task.category == category]
+            for category in CATEGORIES
+        }
+        return {category: math.fsum(scores) / len(scores) for category, scores in by_category.items() if scores}
+
+    def to_json(self) -> dict[str, Any]:
+        """What `seer eval score --json` prints; `partial` is there only where inputs are missing."""
+        result: dict[str, Any] = {
+            "scores": self.scores,
+            "categories": self.categories,
+            "macro": self.macro,
+            "failures": self.failures,
+            "postprocess": self.postprocess.value,
+            "code_ratio": self.code_ratio.value,
+        }
+        if self.gaps:
+            result["partial"] = dict(self.gaps)
+        return result
+
+
+def score_folder(
+    path: str | Path,
+    *,
+    postprocess: Postprocess | str = Postprocess.OFFICIAL,
+    code_ratio: CodeRatio | str = CodeRatio.DIFFLIB,
+    partial: bool = False,
+) -> ScoreReport:
+    """Score every `<task>.jsonl` of a folder.
+
+    Raises InputError: no predictions there, a line that is none, or missing inputs without `partial`.
+    """
+    folder = Path(path)
+    how, ratio = _option(Postprocess, postprocess), _option(CodeRatio, code_ratio)
+    if not folder.is_dir():
+        raise InputError(f"no folder at '{path}'; give one that holds <task>.jsonl files")
+    manifest = read_manifest(folder)
+    files = {name: folder / f"{name}.jsonl" for name in TASKS if (folder / f"{name}.jsonl").is_file()}
+    if not files:
+        raise InputError(f"'{path}' holds no <task>.jsonl of a LongBench task; the tasks are {', '.join(TASKS)}")
+    expected = manifest.get("num_inputs") or {name: task.num_records for name, task in TASKS.items()}
+    tasks = {
+        name: _score_task(TASKS[name], list(_read_json_lines(file)), file, how, ratio, int(expected.get(name, 0)))
+        for name, file in files.items()
+    }
+    gaps = {name: int(number) for name, number in expected.items() if name not in tasks and number}
+    gaps |= {name: task.num_missing for name, task in tasks.items() if task.num_missing}
+    if gaps and not partial:
+        listed = ", ".join(f"{name} ({number})" for name, number in gaps.items())
+        raise PartialRunError(
+            f"'{path}' lacks predictions: {listed}; finish the run, or pass --partial to score what is there"
+        )
+    return ScoreReport(tasks, how, ratio, gaps, manifest)
+
+
+class PartialRunError(InputError):
+    """A run that lacks predictions, where the caller did not ask for partial scores."""
+
+    exit_code = 3
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `predict` wrote about the run; empty for runs made elsewhere."""
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return {}
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}; delete it to score against the full benchmark") from None
+    if not isinstance(manifest, dict):
+        raise InputError(f"'{path}' must hold a JSON object; delete it to score against the full benchmark")
+    return manifest
+
+
+def _score_task(
+    task: Task,
+    lines: Sequence[Mapping[str, Any]],
+    file: Path,
+    how: Postprocess,
+    ratio: CodeRatio,
+    num_expected: int,
+) -> TaskScore:
+    scores: dict[str, float] = {}
+    num_failures = num_deep = 0
+    for row, fields in enumerate(lines):
+        place = f"'{file}', prediction {row + 1}"
+        identifier = str(fields.get("id") or f"{task.name}-{row:04d}")
+        if identifier in scores:
+            raise InputError(f"{place}: the id '{identifier}' stands twice; each input may be predicted once")
+        failed, score = _score_line(task, fields, place, how, ratio)
+        scores[identifier] = score.value
+        num_failures += failed
+        num_deep += score.deep
+    # fsum is exact, so that the order of the lines can't change the last digit. A score is never a mean over
+    # the survivors: failures stay in the denominator.
+    mean = math.fsum(scores.values()) / len(scores) if scores else 0.0
+    return TaskScore(task, round(100 * mean, 2), scores, num_expected, num_failures, num_deep)
+
+
+def _score_line(
+    task: Task, fields: Mapping[str, Any], place: str, how: Postprocess, ratio: CodeRatio
+) -> tuple[bool, Score]:
+    """Whether this input failed, and its score."""
+    answers = _texts(fields.get("answers"), place, "answers")
+    classes = _classes(fields.get("all_classes"), place)
+    if task.name in ("trec", "lsht") and classes is None:
+        raise InputError(f"{place}: '{task.name}' is scored against its classes, and 'all_classes' is missing")
+    prediction = fields.get("pred")
+    if fields.get("status") == "failed" or ("pred" in fields and prediction is None):
+        return True, Score(0.0)
+    if not isinstance(prediction, str):
+        raise InputError(f"{place}: 'pred' must be a text, not {prediction!r}")
+    try:
+        return False, score_sample(
+            task.metric,
+            postprocess_prediction(prediction, task, how),
+            answers,
+            all_classes=classes or (),
+            code_ratio=ratio,
+        )
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def postprocess_prediction(prediction: str, task: Task, how: Postprocess) -> str:
+    return postprocess(prediction, how, first_line=task.first_line)
+
+
+def _option(kind: Any, value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InputError(f"{value!r} is none of {', '.join(kind)}") from None

@@ -1,0 +1,212 @@
+"""LongBench's metrics: pinned values, an independent slow ROUGE-L, and properties."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.errors import InputError
+from seer.evaluation import rouge
+from seer.evaluation.chinese import cut_words
+from seer.evaluation.rouge import rouge_l
+from seer.evaluation.scorers import (
+    CodeRatio,
+    Metric,
+    Postprocess,
+    classification,
+    code_sim,
+    count,
+    postprocess,
+    qa_f1,
+    qa_f1_zh,
+    retrieval_en,
+    retrieval_zh,
+    rouge_l_zh,
+    score_sample,
+)
+
+PINNED = json.loads((Path(__file__).parent / "fixtures/evaluation/pinned_scores.json").read_text(encoding="utf-8"))
+COMMON_CHINESE = "的一是不了在人有我他这中大来上国个到说们为子和你地出道也时年北京天安门大学生活动物理"
+
+texts = st.lists(st.sampled_from(["a", "b", "c", "the", ".", " . ", "\n", "Paragraph 3", "7", "é", "#", "x=1"])).map(
+    " ".join
+)
+chinese_texts = st.lists(st.sampled_from(COMMON_CHINESE + "。，ab1. %\r\n㐀")).map("".join)
+
+
+# ── ROUGE-L ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("hypothesis", "reference", "expected"), PINNED["rouge_l"])
+def test_rouge_l_equals_the_rouge_package(hypothesis, reference, expected):
+    assert rouge_l(hypothesis, reference).f1 == expected
+
+
+@pytest.mark.parametrize(("hypothesis", "reference", "expected"), PINNED["rouge_l_zh"])
+def test_rouge_l_zh_equals_the_rouge_package_over_jieba(hypothesis, reference, expected):
+    assert rouge_l_zh(hypothesis, reference).f1 == expected
+
+
+def slow_union(hypothesis: list[list[str]], reference: list[list[str]]) -> set[str]:
+    """The definition, with a table of lengths for each pair of sentences."""
+    union = set()
+    for ref in reference:
+        for hyp in hypothesis:
+            lengths = [[0] * (len(hyp) + 1) for _ in range(len(ref) + 1)]
+            for i, word in enumerate(ref, 1):
+                for j, other in enumerate(hyp, 1):
+                    same = word == other
+                    lengths[i][j] = lengths[i - 1][j - 1] + 1 if same else max(lengths[i - 1][j], lengths[i][j - 1])
+            i, j = len(ref), len(hyp)
+            while i and j:
+                if ref[i - 1] == hyp[j - 1]:
+                    union.add(ref[i - 1])
+                    i, j = i - 1, j - 1
+                elif lengths[i - 1][j] > lengths[i][j - 1]:
+                    i -= 1
+                else:
+                    j -= 1
+    return union
+
+
+sentences = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12), min_size=1, max_size=5)
+
+
+@given(sentences, sentences)
+def test_rouge_l_equals_its_definition(hypothesis, reference):
+    union = slow_union(hypothesis, reference)
+    found = rouge_l(".".join(map(" ".join, hypothesis)), ".".join(map(" ".join, reference)))
+    assert found.recall == len(union) / len({word for sentence in reference for word in sentence})
+    assert found.precision == len(union) / len({word for sentence in hypothesis for word in sentence})
+
+
+@given(sentences, sentences)
+def test_rouge_l_does_not_depend_on_how_it_is_cut_into_batches_and_blocks(hypothesis, reference):
+    pair = ".".join(map(" ".join, hypothesis)), ".".join(map(" ".join, reference))
+    usual = rouge_l(*pair)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rouge, "BATCH_BITS", 9)
+        patch.setattr(rouge, "BLOCK_ROWS", 2)
+        assert rouge_l(*pair).f1 == usual.f1
+
+
+def test_a_long_trace_is_reported_and_scored():
+    """The `rouge` package recurses once per step and fails here, which the published scorer turns into 0."""
+    hypothesis = " ".join(f"w{i}" for i in range(2000))
+    result = rouge_l(hypothesis, hypothesis)
+    assert result.longest_trace == 2000
+    assert result.f1 == pytest.approx(1, abs=1e-7)
+    assert score_sample(Metric.ROUGE_L, hypothesis, [hypothesis]).deep
+    assert not score_sample(Metric.ROUGE_L, "w1 w2", [hypothesis[:500]]).deep
+
+
+# ── Chinese ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(chinese_texts)
+def test_words_are_those_of_jieba(text):
+    import jieba
+
+    assert list(cut_words(text)) == jieba.lcut(text)
+
+
+@given(st.text(max_size=80))
+def test_words_of_any_text_are_those_of_jieba(text):
+    import jieba
+
+    assert list(cut_words(text)) == jieba.lcut(text)
+    assert "".join(cut_words(text)) == text
+
+
+@pytest.mark.parametrize("text", ["中" * 100_000, "㐀" * 100_000, (COMMON_CHINESE * 3000)[:100_000]])
+def test_100_000_chinese_characters_without_a_stop(text):
+    """jieba alone takes minutes for the first of these, and `rouge` runs out of stack."""
+    assert qa_f1_zh(text, text) == 1.0
+    assert rouge_l_zh(text, "北京大学").f1 <= 1.0
+    assert score_sample(Metric.ROUGE_L_ZH, text, [text]).value == pytest.approx(1, abs=1e-7)
+
+
+# ── Words, classes, numbers, code ────────────────────────────────────────────────────────────────
+
+
+def test_qa_f1_ignores_case_punctuation_and_articles():
+    assert qa_f1("The Eiffel Tower!", "eiffel tower") == 1.0
+    assert qa_f1("an eiffel-tower", "eiffel tower") == 0.0, "a hyphen goes without leaving a space"
+    assert qa_f1("in Paris, France", "Paris") == 2 * (1 / 3) / (1 / 3 + 1)
+    assert qa_f1("the", "the") == 0.0, "nothing is left to compare"
+    assert qa_f1("x x y", "x y y") == pytest.approx(2 / 3)
+
+
+def test_qa_f1_zh_ignores_punctuation_and_space():
+    assert qa_f1_zh("《北京》 大学。", "北京大学") == 0.0, "cut before cleaning: 北京, 大学 against 北京大学"
+    assert qa_f1_zh("北京大学。", "北京大学") == 1.0
+    assert qa_f1_zh("ＡＢ", "。") == 0.0
+
+
+def test_classification_shares_the_point_among_the_classes_named():
+    classes = ["Food", "Date", "Other entity", "Other"]
+    assert classification("Food", "Food", classes) == 1.0
+    assert classification("Food or Date", "Food", classes) == 0.5
+    assert classification("Date", "Food", classes) == 0.0
+    assert classification("Other entity", "Other entity", classes) == 1.0, "'Other' is part of the right name"
+    assert classification("food", "Food", classes) == 0.0, "case counts"
+
+
+def test_classification_passes_over_what_follows_a_deleted_class():
+    """The published scorer's quirk: deleting 'a' from the list makes its walk jump over 'b'."""
+    assert classification("abc", "abc", ["abc", "a", "b"]) == 0.5
+    assert classification("abc", "abc", ["abc", "a", "b", "c"]) == 0.5
+
+
+def test_numbers():
+    assert count("There are 5 of 7", "5") == 0.5
+    assert count("five", "5") == 0.0
+    assert count("15", "5") == 0.0
+    assert retrieval_en("Paragraph 12, Paragraph 3", "Paragraph 12") == 0.5
+    assert retrieval_zh("段落7", "段落7") == 1.0
+    with pytest.raises(InputError, match="names no paragraph"):
+        retrieval_en("1", "段落1")
+
+
+@pytest.mark.parametrize(("prediction", "answer", "difflib", "indel"), PINNED["code_sim"])
+def test_code_similarity_by_both_ratios(prediction, answer, difflib, indel):
+    assert code_sim(prediction, answer) == difflib
+    assert code_sim(prediction, answer, CodeRatio.INDEL) == indel
+
+
+def test_the_two_code_ratios_differ_somewhere():
+    assert any(difflib != indel for _, _, difflib, indel in PINNED["code_sim"])
+
+
+# ── Post-processing and properties of every metric ───────────────────────────────────────────────
+
+
+def test_postprocessing():
+    assert postprocess("\n\n one \n two", Postprocess.OFFICIAL, first_line=True) == " one "
+    assert postprocess("\n one \n", Postprocess.OFFICIAL, first_line=False) == "\n one \n", "never stripped"
+    assert postprocess("\n one \n two", Postprocess.GLYPH, first_line=True) == "one two"
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(Metric), texts, st.lists(texts, max_size=4), st.randoms())
+def test_the_best_answer_counts_in_any_order(metric, prediction, answers, random):
+    answers = [f"Paragraph 3 段落3 {answer}" for answer in answers]
+    classes = ["a", "b", "Paragraph 3"]
+    whole = score_sample(metric, prediction, answers, all_classes=classes).value
+    assert 0 <= whole <= 1
+    singles = [score_sample(metric, prediction, [answer], all_classes=classes).value for answer in answers]
+    assert whole == max(singles, default=0.0)
+    random.shuffle(answers)
+    assert score_sample(metric, prediction, answers, all_classes=classes).value == whole
+
+
+@pytest.mark.parametrize("metric", Metric)
+@pytest.mark.parametrize(
+    "prediction", ["", "\n", ".", "。", "word " * 20_000, "a. " * 20_000, "字" * 20_000, "9" * 20_000]
+)
+def test_empty_and_huge_predictions_are_scored(metric, prediction):
+    assert 0 <= score_sample(metric, prediction, ["Paragraph 3 段落3 a word"], all_classes=["a"]).value <= 1
