@@ -12,29 +12,34 @@ from collections.abc import Sequence
 
 from seer.schema import Citation, Document, Excerpt
 
-MIN_QUOTE = 4
 MAX_SHORT_ANSWER = 160
 FUZZY_THRESHOLD = 90.0
 """Of 100, as rapidfuzz counts a partial ratio."""
 _QUOTES = re.compile(r"\"([^\"\n]{4,400})\"|“([^”\n]{4,400})”|「([^」\n]{2,400})」|«([^»\n]{4,400})»")
 
 
-def find_citations(document: Document, excerpts: Sequence[Excerpt], answer: str, think: str = "") -> tuple[Citation, ...]:
+def find_citations(
+    document: Document, excerpts: Sequence[Excerpt], answer: str, think: str = ""
+) -> tuple[Citation, ...]:
     """Citations of an answer over what was retrieved; each place once, verified ones first, then in document order."""
     found: dict[tuple[int, int, int], Citation] = {}
     missing: dict[str, Citation] = {}
-    for quote in _quotes(answer, think):
+    for quote, claimed in _quotes(answer, think):
         place = locate(quote, excerpts)
         if place is not None:
             excerpt, start, end = place
             text = document.text[start:end]
             citation = _cite(document, excerpt.page, start, end, text, verified=True)
             found.setdefault((citation.page, start, end), citation)
-        elif quote != answer.strip() and excerpts:
+        elif claimed and excerpts:
             first = excerpts[0]
             missing[quote] = _cite(document, first.page, first.start, first.start, quote, verified=False)
-    ordered = sorted(found.values(), key=lambda citation: citation.start)
-    return (*ordered, *missing.values())
+    ordered = sorted(found.values(), key=lambda citation: (citation.start, -citation.end))
+    outer: list[Citation] = []
+    for citation in ordered:  # a quote inside another one adds nothing
+        if not outer or citation.end > outer[-1].end:
+            outer.append(citation)
+    return (*outer, *missing.values())
 
 
 def _cite(document: Document, page: int, start: int, end: int, quote: str, *, verified: bool) -> Citation:
@@ -42,13 +47,12 @@ def _cite(document: Document, page: int, start: int, end: int, quote: str, *, ve
     return Citation(page=page, label=label, start=start, end=end, quote=quote, verified=verified)
 
 
-def _quotes(answer: str, think: str) -> list[str]:
-    quotes = [next(filter(None, groups)) for text in (answer, think) for groups in _QUOTES.findall(text)]
+def _quotes(answer: str, think: str) -> list[tuple[str, bool]]:
+    """What to look for, and whether the model claims that it is a quote. The answer itself is sought, not claimed."""
+    quoted = [next(filter(None, groups)) for text in (answer, think) for groups in _QUOTES.findall(text)]
     short = answer.strip()
-    if 2 <= len(short) <= MAX_SHORT_ANSWER:
-        quotes.insert(0, short)
-        quotes.append(short.rstrip(".。"))
-    return [quote for quote in dict.fromkeys(quotes) if quote]
+    whole = [short, short.rstrip(".。")] if 2 <= len(short) <= MAX_SHORT_ANSWER else []
+    return list({quote: (quote, quote in quoted) for quote in (*whole, *quoted) if quote}.values())
 
 
 def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] | None:

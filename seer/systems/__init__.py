@@ -1,0 +1,1 @@
+"""Whole ways to answer questions over documents, behind one interface."""

@@ -1,0 +1,164 @@
+"""The `seer` command: render, plan, ask, evaluate, check.
+
+Every command prints one clear error and ends with exit code 2 on bad input (1 where an engine failed, 3 where the
+document does not answer the question); `--debug` before the command shows the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from seer import __version__
+from seer.errors import SeerError
+
+app = typer.Typer(
+    name="seer",
+    help="Long documents read as page images; exact text where a question needs it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+EXIT_NOT_ANSWERABLE = 3
+_debug = False
+
+
+def main() -> NoReturn:
+    """Run the command line; the errors of `seer.errors` become one line and an exit code."""
+    run(app)
+
+
+def run(application: typer.Typer) -> NoReturn:
+    """Run any of the project's command lines with the same manners."""
+    try:
+        application(standalone_mode=True)
+    except SeerError as error:
+        if _debug:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    sys.exit(0)
+
+
+@app.callback(invoke_without_command=False)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    global _debug
+    _debug = debug
+    if version:
+        typer.echo(f"seer {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def ask(
+    files: Annotated[list[str], typer.Argument(help="A document ('-' for standard input), then the question.")],
+    model: Annotated[str | None, typer.Option(help="Checkpoint folder of a GLM-4V-family model.")] = None,
+    engine: Annotated[str, typer.Option(help="hf, or scripted (no model: selects page 1 and quotes it).")] = "hf",
+    selector: Annotated[
+        str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
+    ] = "model",
+    style: Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, auto.")] = "seer",
+    mode: Annotated[str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")] = "select",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
+    ] = None,
+    gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer record as JSON.")] = False,
+    save_trace: Annotated[Path | None, typer.Option(help="Folder for the answer, its trace and the page images.")] = None,
+) -> None:
+    """Ask a question about a document.
+
+    Example: seer ask report.txt "What was the total?" --model path/to/checkpoint
+    """
+    from rich.console import Console
+
+    from seer.config import build_config, load_config
+    from seer.console import TracePrinter, print_outcome
+    from seer.errors import InputError
+    from seer.policy import ReadingPolicy
+    from seer.reading import Reader
+    from seer.rendering import load
+    from seer.schema import Status
+    from seer.selection.base import build_selector
+    from seer.systems.base import build_engine
+
+    if len(files) < 2:
+        raise InputError(f"{len(files)} argument(s) arrived; give a document and then the question in quotes")
+    *paths, question = files
+    if len(paths) > 1:
+        raise InputError(f"{len(paths)} documents arrived; this command reads one at a time")
+    policy = load_config(ReadingPolicy, None, [f"mode={mode}", *(settings or [])])
+    policy = build_config(ReadingPolicy, policy.model_dump(), where="the reading policy")
+    if not question.strip():
+        raise InputError("the question is empty; ask something")
+    gold = _page_numbers(gold_pages)
+    chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
+    document = load(paths[0], style)
+    reader = Reader(build_engine(engine, model=model, device=device), chosen, policy)
+    console = Console(stderr=as_json, highlight=False, markup=False)
+    answer = reader.ask(document, question, on_step=TracePrinter(console, document))
+    print_outcome(console, document, answer)
+    if save_trace is not None:
+        save_answer(save_trace, document, question, answer)
+    if as_json:
+        typer.echo(json.dumps({"question": question, **answer.model_dump(mode="json")}, ensure_ascii=False))
+    if answer.status is Status.NOT_ANSWERABLE:
+        raise typer.Exit(EXIT_NOT_ANSWERABLE)
+    if answer.status is Status.FAILED:
+        raise typer.Exit(1)
+
+
+@app.command("make-small")
+def make_small(
+    out: Annotated[Path, typer.Argument(help="Folder for the checkpoint.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+) -> None:
+    """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing."""
+    from seer.errors import InputError
+    from seer.models import build_small
+
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise InputError(f"'{out}' exists already; give a folder that does not")
+    typer.echo(f"{build_small(out, seed=seed)}: an untrained model; its answers mean nothing")
+
+
+def save_answer(folder: Path, document: Any, question: str, answer: Any) -> None:
+    """Write answer.json and the pages as PNG, the answer last: where it stands, everything stands."""
+    from seer.rendering import png_bytes
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in document.pages:
+        (folder / f"page-{page.number:04d}.png").write_bytes(png_bytes(page.image()))
+    record = {"document": document.name, "question": question, **answer.model_dump(mode="json")}
+    temporary = folder / "answer.json.partial"
+    temporary.write_text(json.dumps(record, ensure_ascii=False, indent=2), encoding="utf-8")
+    temporary.replace(folder / "answer.json")
+
+
+def _page_numbers(text: str | None) -> tuple[int, ...]:
+    from seer.errors import InputError
+
+    if not text:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"'{text}' are no page numbers; write them as 1,3") from None
+
+
+if __name__ == "__main__":
+    main()

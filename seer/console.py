@@ -1,0 +1,96 @@
+"""What a person sees in a terminal: the trace of a reading as it happens, and its outcome in a few lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seer.schema import Answer, Citation, Document, Status, Step
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STRIP_PAGES = 60
+
+
+class TracePrinter:
+    """Prints each turn when it is said. Document and model text is printed as text: markup in it does nothing."""
+
+    def __init__(self, console: Console, document: Document) -> None:
+        self.console, self.document = console, document
+
+    def __call__(self, step: Step) -> None:
+        from rich.text import Text
+
+        turn = step.turn
+        if turn.kind == "prompt":
+            shown = f"{len(turn.pages)} pages as pictures" if turn.pages else "the whole text"
+            self._line("look", shown)
+        elif turn.kind == "call":
+            self._line("select", f"pages {list(turn.pages)}" if turn.pages else "no page", step)
+            self.console.print(page_strip(len(self.document.pages), turn.pages))
+            if step.deviations:
+                self.console.print(Text(f"          departs from the protocol: {', '.join(step.deviations)}", "yellow"))
+        elif turn.kind == "observation":
+            characters = sum(len(excerpt.text) for excerpt in turn.excerpts)
+            self._line("retrieve", f"{characters:,} characters of exact text" if turn.excerpts else "no text")
+        elif turn.kind == "think":
+            self._line("reason", _shorten(turn.text, 400), step)
+        else:
+            self._line("answer", turn.text, step)
+
+    def _line(self, label: str, text: str, step: Step | None = None) -> None:
+        from rich.text import Text
+
+        line = Text(f"{label:>8}  ", "bold cyan")
+        line.append(text.strip() or "(empty)", "default")
+        if step is not None and step.prompt_tokens:
+            cached = f", {step.cached_tokens:,} from cache" if step.cached_tokens else ""
+            spent = f"   [{step.prompt_tokens:,} tokens in{cached}, {step.completion_tokens:,} out, {step.seconds:.2f} s]"
+            line.append(spent, "dim")
+        self.console.print(line)
+
+
+def page_strip(pages: int, selected: tuple[int, ...]) -> object:
+    """The document as a row of small squares, the selected pages filled."""
+    from rich.text import Text
+
+    strip = Text("          ")
+    for number in range(1, min(pages, STRIP_PAGES) + 1):
+        strip.append("■" if number in selected else "□", "bold green" if number in selected else "dim")
+    if pages > STRIP_PAGES:
+        strip.append(f" … {pages} pages", "dim")
+    return strip
+
+
+def cite(citation: Citation, document: Document) -> str:
+    """`report.pdf:p.12 (printed "8") "quote" verified`."""
+    page = document.page(citation.page)
+    printed = f' (printed "{page.label}")' if page.label else ""
+    quote = _shorten(citation.quote, 120)
+    return f'{document.name}:p.{citation.page}{printed} "{quote}" {"verified" if citation.verified else "NOT FOUND"}'
+
+
+def print_outcome(console: Console, document: Document, answer: Answer) -> None:
+    """Citations, then one line of tokens spent and saved."""
+    from rich.text import Text
+
+    for citation in answer.citations:
+        console.print(Text(f"   cited  {cite(citation, document)}", "green" if citation.verified else "yellow"))
+    if answer.status is Status.FAILED:
+        console.print(Text(f"  failed  {answer.cause}", "bold red"))
+    console.print(Text(f"  tokens  {tokens_line(answer)}", "dim"))
+
+
+def tokens_line(answer: Answer) -> str:
+    usage = answer.usage
+    line = f"{usage.prompt:,} prompt ({usage.vision:,} vision, {usage.retrieved:,} retrieved), {usage.completion:,} completion"
+    if usage.full_text:
+        saved = usage.full_text - usage.prompt
+        verb = "saved" if saved >= 0 else "more than"
+        line += f"; {abs(saved):,} {verb} against {usage.full_text:,} as full text ({usage.compression:.2f}x)"
+    return f"{line}; {answer.seconds:.2f} s"
+
+
+def _shorten(text: str, limit: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

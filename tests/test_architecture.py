@@ -1,0 +1,103 @@
+"""The house's rules, read off the code: which way imports run, and what stays out of a quick start."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("seer", "train", "data_pipeline")
+HEAVY = ("torch", "transformers", "vllm", "ray", "gradio", "datasets", "deepspeed", "verl", "accelerate")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file imports, at whatever depth of the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+        else:
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: write imports from the top"
+    return found
+
+
+def top_level_imports_of(path: Path) -> set[str]:
+    """What importing the file alone brings in, type checking aside."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def roots(modules: set[str]) -> set[str]:
+    return {module.split(".")[0] for module in modules}
+
+
+def test_imports_run_one_way():
+    """data_pipeline → seer ← train."""
+    for package in PACKAGES:
+        assert sources(package), package
+        for path in sources(package):
+            others = (roots(imports_of(path)) & set(PACKAGES)) - {package}
+            assert others <= (set() if package == "seer" else {"seer"}), f"{path} imports {others}"
+
+
+LAYERS = (
+    ("errors", "geometry"),
+    ("schema",),
+    ("config",),
+    ("protocol",),
+    ("encoding", "rendering", "shards"),
+    ("counting", "models"),
+    ("engines", "selection", "policy", "citations"),
+    ("reading",),
+    ("systems", "console"),
+    ("evaluation", "apps", "miniature"),
+    ("cli",),
+)
+
+
+def test_inside_seer_imports_run_upward_only():
+    rank = {name: n for n, names in enumerate(LAYERS) for name in names}
+    for path in sources("seer"):
+        part = path.relative_to(ROOT / "seer").parts[0].removesuffix(".py")
+        if part in ("__init__", "data"):
+            continue
+        assert part in rank, f"give seer/{part} a place in the layers"
+        for module in imports_of(path):
+            pieces = module.split(".")
+            if pieces[0] == "seer" and len(pieces) > 1:
+                # a package's command line may use what stands above the package
+                if path.name == "cli.py":
+                    continue
+                assert rank[pieces[1]] <= rank[part], f"{path} imports {module}, which stands above it"
+
+
+@pytest.mark.parametrize("package", ["seer", "data_pipeline"])
+def test_heavy_libraries_are_imported_where_they_are_used(package):
+    for path in sources(package):
+        assert not roots(top_level_imports_of(path)) & set(HEAVY), f"{path} imports a heavy library at its top"
+
+
+@pytest.mark.parametrize("module", ["seer", "seer.cli", "train.cli", "data_pipeline.cli"])
+def test_a_quick_start_pulls_in_nothing_heavy(module):
+    code = f"import {module}, sys; print(*sorted({{m.split('.')[0] for m in sys.modules}} & set({HEAVY!r})))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_no_module_is_called_train():
+    assert not list(ROOT.glob("*/train.py"))

@@ -1,0 +1,82 @@
+"""Configuration: every fault is named with its key; what is written reads back."""
+
+from __future__ import annotations
+
+import pytest
+
+from seer.config import load_config, write_config
+from seer.errors import ConfigError
+from seer.policy import ReadingPolicy
+from seer.schema import PageStyle, Record
+
+
+class Inner(Record):
+    rate: float = 1.0
+    name: str = "x"
+
+
+class Outer(Record):
+    inner: Inner = Inner()
+    steps: int = 3
+    pages: tuple[int, ...] = ()
+    limit: int | None = None
+
+
+def test_files_and_overrides_meet(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text("steps = 5\n[inner]\nrate = 3e-6\n")
+    config = load_config(Outer, path, ["inner.name=hello world", "pages=[1, 2]", "steps=7"])
+    assert config == Outer(inner=Inner(rate=3e-6, name="hello world"), steps=7, pages=(1, 2))
+
+
+def test_what_is_written_reads_back(tmp_path):
+    config = Outer(inner=Inner(name='quo"te\n'), pages=(3,))
+    write_config(config, tmp_path / "c.toml")
+    assert load_config(Outer, tmp_path / "c.toml") == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["stps=3"], "did you mean 'steps'"),
+        (["inner.rat=3"], "did you mean 'rate'"),
+        (["steps=many"], "steps"),
+        (["steps"], "not an override"),
+        (["=3"], "not an override"),
+        (["steps=3", "steps.x=1"], "is a value, not a section"),
+        (["inner=3"], "inner"),
+    ],
+)
+def test_every_fault_names_its_key(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(Outer, None, overrides)
+
+
+def test_a_missing_or_broken_file_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="no configuration at"):
+        load_config(Outer, tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("steps = = 3")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_config(Outer, tmp_path / "bad.toml")
+    (tmp_path / "bin.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_config(Outer, tmp_path / "bin.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(Outer, tmp_path)
+
+
+def test_records_are_frozen_and_refuse_unknown_keys():
+    with pytest.raises(ValueError, match="frozen"):
+        ReadingPolicy().rounds = 3
+    with pytest.raises(ValueError, match="did you mean 'font_size_pt'"):
+        PageStyle(font_size=9)
+
+
+def test_a_style_without_room_for_text_is_refused():
+    with pytest.raises(ValueError, match="make the page larger or the margins smaller"):
+        PageStyle(page_width_px=28, margin_x_px=20)
+
+
+def test_a_style_is_known_by_what_it_draws():
+    assert PageStyle(name="a").digest == PageStyle(name="b").digest
+    assert PageStyle().digest != PageStyle(font_size_pt=8).digest

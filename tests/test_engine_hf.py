@@ -1,0 +1,151 @@
+"""The transformers engine with a real, untrained Glm4v: exact against transformers, cached, batched, constrained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fakes import make_document
+
+from seer.engines.base import Request, Sampling, SelectConstraint
+from seer.engines.hf import HFEngine
+from seer.policy import ReadingPolicy
+from seer.protocol import CONTROL, parse_call_text
+from seer.reading import Reader
+from seer.schema import Status, Turn
+
+pytest.importorskip("torch")
+DOCUMENT = make_document([f"Page {i}: item {i} costs {i * 1111} dollars.\n" for i in range(1, 7)])
+
+
+@pytest.fixture
+def engine(small_checkpoint) -> HFEngine:
+    return HFEngine(small_checkpoint, max_batch=4)
+
+
+def prompt(question: str, pages=(1, 2, 3), **options) -> Request:
+    turns = (Turn(kind="prompt", text=question, pages=pages),)
+    return Request(question, turns, {n: DOCUMENT.page(n) for n in pages}, **options)
+
+
+def test_greedy_equals_transformers_generate(engine, small_checkpoint):
+    """32 tokens after a three-image prompt, from the processor's own inputs and generate()."""
+    import torch
+
+    request = prompt("What does item 2 cost?", sampling=Sampling(max_new_tokens=32))
+    encoded = engine.encoder.encode(request.turns, request.page_sizes)
+    images = [request.pages[slot.page].image() for slot in encoded.slots]
+    with torch.inference_mode():
+        expected = small_checkpoint.model.generate(
+            input_ids=torch.from_numpy(encoded.ids.astype(np.int64))[None],
+            mm_token_type_ids=torch.from_numpy(encoded.mm_token_type_ids())[None],
+            attention_mask=torch.ones(1, len(encoded), dtype=torch.long),
+            pixel_values=small_checkpoint.pixels(images, encoded.slots),
+            image_grid_thw=torch.from_numpy(encoded.grid_thw()),
+            max_new_tokens=32,
+            do_sample=False,
+            suppress_tokens=engine._grammars.gate(None)._suppressed,
+            eos_token_id=list(engine.encoder.stop_ids),
+        )
+    (generation,) = engine.generate([request])
+    small_checkpoint.model.model.rope_deltas = None  # generate() leaves it behind on the shared model
+    assert list(generation.ids) == expected[0, len(encoded) :].tolist()
+    assert len(generation.ids) == 32 or generation.finish == "stop"
+
+
+@pytest.mark.parametrize("pages", [(1,), (1, 2, 3, 4, 5, 6)])
+@pytest.mark.parametrize("limit", [1, 3, None])
+def test_an_untrained_model_makes_valid_calls(engine, pages, limit):
+    constraint = SelectConstraint(pages, limit)
+    sampling = Sampling(max_new_tokens=128, temperature=1.5)
+    requests = [
+        prompt(f"question {n}", pages, constraint=constraint, sampling=Sampling(128, 1.5, seed=n)) for n in range(6)
+    ]
+    for generation in engine.generate([*requests, prompt("greedy", pages, constraint=constraint, sampling=sampling)]):
+        assert generation.finish == "stop"
+        parsed = parse_call_text(generation.raw, pages, limit)
+        assert parsed.deviations == ()
+
+
+def test_only_pages_on_offer_can_be_selected(engine):
+    """A second round offers what is left: numbers need not start at 1 nor be neighbours."""
+    allowed = (2, 5)
+    for seed in range(5):
+        request = prompt(f"q{seed}", constraint=SelectConstraint(allowed), sampling=Sampling(128, 2.0, seed=seed))
+        (generation,) = engine.generate([request])
+        parsed = parse_call_text(generation.raw, allowed)
+        assert parsed.deviations == ()
+        assert set(parsed.pages) <= set(allowed)
+
+
+def test_a_free_generation_writes_no_stray_control_token(engine):
+    (generation,) = engine.generate([prompt("q", sampling=Sampling(64, 2.0, seed=1))])
+    allowed = {CONTROL.open_think, CONTROL.close_think, CONTROL.user, CONTROL.end_of_text}
+    assert {name for name, _ in generation.parts if name} <= allowed
+
+
+def test_the_second_stage_feeds_only_what_is_new(engine):
+    reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8))
+    before = engine.images_encoded
+    answer = reader.ask(DOCUMENT, "What does item 5 cost?")
+    call, last = answer.trace[1], answer.trace[-1]
+    assert call.cached_tokens == 0
+    # every position that stage 1 fed: its prompt and its call but for the closing tag, which was never fed
+    assert last.cached_tokens == call.prompt_tokens + call.completion_tokens - 1
+    assert engine.images_encoded - before == len(DOCUMENT.pages)
+    assert not engine._memories
+
+
+def test_reuse_changes_nothing(small_checkpoint):
+    class Forgetful(HFEngine):
+        def _remember(self, rows, cache, mask):
+            pass
+
+    policy = ReadingPolicy(max_new_tokens=16)
+    questions = [f"What does item {n} cost?" for n in range(1, 4)]
+    with_memory = Reader(HFEngine(small_checkpoint), policy=policy)
+    without = Reader(Forgetful(small_checkpoint), policy=policy)
+    for question in questions:
+        a, b = with_memory.ask(DOCUMENT, question), without.ask(DOCUMENT, question)
+        assert (a.selected_pages, a.text) == (b.selected_pages, b.text)
+        assert b.trace[-1].cached_tokens == 0
+
+
+def test_a_batch_answers_as_single_questions_do(engine):
+    reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=16))
+    documents = [make_document([f"doc {d} page {p}\n" * p for p in range(1, d + 2)]) for d in range(6)]
+    asked = [(document, "Which page?" + "?" * n) for n, document in enumerate(documents)]
+    together = reader.ask_many(asked)
+    for answer, question in zip(together, asked, strict=True):
+        alone = reader.ask(*question)
+        assert answer.selected_pages == alone.selected_pages
+        assert answer.text == alone.text
+
+
+def test_sampling_repeats_with_its_seed(engine):
+    drawn = [
+        engine.generate([prompt("q", sampling=Sampling(24, 1.0, 0.95, 50, seed=seed))])[0].ids for seed in (7, 7, 8)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_prompt_beyond_the_window_fails_alone_and_says_so(small_checkpoint):
+    engine = HFEngine(small_checkpoint)
+    engine.max_positions = 400
+    long, short = engine.generate([prompt("x" * 2000), prompt("q", sampling=Sampling(max_new_tokens=4))])
+    assert long.finish == "error"
+    assert "the model has 400" in long.error
+    assert short.finish != "error"
+
+
+def test_memory_is_bounded(small_checkpoint):
+    engine = HFEngine(small_checkpoint, max_cached_tokens=150)
+    for n in range(5):
+        engine.generate([prompt(f"question {n}", sampling=Sampling(max_new_tokens=2))])
+    assert sum(len(memory.ids) for memory in engine._memories.values()) <= 150
+
+
+def test_repeated_asking_gives_the_same_answer(engine):
+    reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=12))
+    first, second = (reader.ask(DOCUMENT, "Again?") for _ in range(2))
+    assert first.text == second.text
+    assert first.status in (Status.ANSWERED, Status.NOT_ANSWERABLE, Status.FAILED)

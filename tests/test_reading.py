@@ -1,0 +1,249 @@
+"""The loop, driven by a scripted engine: what is asked, what is retrieved, what is counted, how it fails."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import make_document, small_encoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.engines.base import Request
+from seer.engines.scripted import ScriptedEngine, oracle_script
+from seer.errors import EngineError, InputError
+from seer.policy import ReadingPolicy
+from seer.protocol import render_call
+from seer.reading import Reader, split_answer
+from seer.schema import Status
+from seer.selection.base import AllPages, FirstPages, OraclePages, RandomPages
+
+TEXTS = ["The laptop costs $1,299.99.\n", "The desk is brown.\n", "The monitor costs $449.99.\nIt is curved.\n"]
+DOCUMENT = make_document(TEXTS)
+
+
+def reader(script, selector=None, **policy) -> Reader:
+    return Reader(ScriptedEngine(script, small_encoder()), selector, ReadingPolicy(**policy))
+
+
+def calls(*bodies: str):
+    """A script that makes these calls in turn and then answers."""
+    said = iter(bodies)
+
+    def say(request: Request) -> str:
+        if request.constraint is not None and (body := next(said, None)) is not None:
+            return f"<tool_call>{body}</tool_call>"
+        return "<think>so</think>\nforty-two<|user|>"
+
+    return say
+
+
+def test_select_retrieve_reason():
+    asked = reader(oracle_script(pages=(1, 3), answer="$1,749.98", think='It says "The monitor costs $449.99."'))
+    answer = asked.ask(DOCUMENT, "What is the total?")
+    assert answer.status is Status.ANSWERED
+    assert answer.text == "$1,749.98"
+    assert answer.selected_pages == (1, 3)
+    assert [step.turn.kind for step in answer.trace] == ["prompt", "call", "observation", "think", "answer"]
+    assert [excerpt.text for excerpt in answer.trace[2].turn.excerpts] == [TEXTS[0], TEXTS[2]]
+    (citation,) = answer.citations
+    assert citation.verified
+    assert DOCUMENT.text[citation.start : citation.end] == citation.quote == "The monitor costs $449.99."
+    assert citation.page == 3
+    assert asked.engine.forgotten  # what the engine kept for the conversation is freed
+
+
+def test_usage_counts_what_the_last_prompt_held():
+    asked = reader(oracle_script(pages=(1, 3), answer="x"))
+    usage = asked.ask(DOCUMENT, "What?").usage
+    last = asked.engine.requests[-1]
+    encoded = small_encoder().encode(last.turns, last.page_sizes, last.written)
+    assert usage.prompt == len(encoded)
+    assert usage.vision == 3 * 12
+    assert 0 < usage.retrieved < usage.prompt
+    assert usage.full_text == asked.ask(DOCUMENT, "What?").usage.full_text > 0
+
+
+def test_the_second_request_continues_the_first():
+    asked = reader(oracle_script(pages=(2,), answer="brown"))
+    asked.ask(DOCUMENT, "Which colour?")
+    first, second = asked.engine.requests
+    assert second.turns[: len(first.turns)] == first.turns
+    assert second.conversation == first.conversation
+
+
+def test_without_retrieval_the_selection_is_acknowledged():
+    answer = reader(oracle_script(pages=(1, 3), answer="x"), retrieve=False).ask(DOCUMENT, "q")
+    assert answer.trace[2].turn.text.startswith("You identified images [1, 3] as relevant")
+    assert answer.trace[2].turn.excerpts == ()
+
+
+def test_an_empty_selection_goes_on():
+    answer = reader(oracle_script(pages=(), answer="Not answerable.")).ask(DOCUMENT, "q")
+    assert answer.selected_pages == ()
+    assert answer.status is Status.NOT_ANSWERABLE
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds"), [("visual", ["prompt", "think", "answer"]), ("text", ["prompt", "think", "answer"])]
+)
+def test_modes_without_selection(mode, kinds):
+    asked = reader(oracle_script(answer="x", think="y"), mode=mode)
+    answer = asked.ask(DOCUMENT, "q")
+    assert [step.turn.kind for step in answer.trace] == kinds
+    assert bool(answer.trace[0].turn.pages) is (mode == "visual")
+    if mode == "text":
+        assert answer.usage.prompt == answer.usage.full_text
+        assert answer.usage.vision == 0
+
+
+# ── Invalid calls and their policies ─────────────────────────────────────────────────────────────
+
+BAD = '{"name": "select", "indices": [9, 3, 3]}'
+
+
+def test_drop_keeps_what_is_valid_and_says_what_was_wrong():
+    answer = reader(calls(BAD), on_invalid_call="drop").ask(DOCUMENT, "q")
+    assert answer.selected_pages == (3,)
+    assert answer.trace[1].deviations == ("out_of_range", "duplicate")
+    assert answer.status is Status.ANSWERED
+
+
+def test_reject_fails_and_says_why():
+    answer = reader(calls(BAD), on_invalid_call="reject").ask(DOCUMENT, "q")
+    assert answer.status is Status.FAILED
+    assert "out_of_range" in answer.cause
+    assert answer.trace[1].deviations
+
+
+def test_reask_asks_again_and_does_not_show_the_model_its_fault():
+    asked = reader(calls(BAD, render_call((1,))), on_invalid_call="reask")
+    answer = asked.ask(DOCUMENT, "q")
+    assert answer.selected_pages == (1,)
+    assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [("out_of_range", "duplicate"), ()]
+    assert asked.engine.requests[0].turns == asked.engine.requests[1].turns
+    assert asked.engine.requests[1].sampling.temperature > 0  # greedy would say the same again
+
+
+def test_reask_gives_up_and_drops():
+    answer = reader(calls(BAD, BAD, BAD), on_invalid_call="reask", reasks=2).ask(DOCUMENT, "q")
+    assert answer.selected_pages == (3,)
+    assert len([step for step in answer.trace if step.turn.kind == "call"]) == 3
+
+
+# ── Rounds ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rounds_offer_only_pages_not_yet_seen():
+    asked = reader(calls(render_call((1,)), render_call((3,))), rounds=3)
+    answer = asked.ask(DOCUMENT, "q")
+    assert answer.selected_pages == (1, 3)
+    assert [request.constraint.allowed for request in asked.engine.requests if request.constraint] == [
+        (1, 2, 3),
+        (2, 3),
+        (2,),
+    ]
+    assert answer.text == "forty-two"
+    kinds = [step.turn.kind for step in answer.trace]
+    assert kinds == ["prompt", "call", "observation", "call", "observation", "think", "answer"]
+
+
+def test_a_model_may_answer_before_its_rounds_are_used_up():
+    asked = reader(calls(render_call((1,))), rounds=5)
+    assert asked.ask(DOCUMENT, "q").text == "forty-two"
+    assert len(asked.engine.requests) == 2
+
+
+# ── Budgets ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 200))
+@settings(max_examples=40, deadline=None)
+def test_retrieved_tokens_never_exceed_their_cap(cap):
+    document = make_document([f"line {i} about apples\nline {i} about pears\n" * 5 for i in range(4)])
+    answer = reader(oracle_script(pages=(1, 2, 4), answer="x"), max_retrieved_tokens=cap).ask(document, "pears?")
+    (observed,) = [step.turn for step in answer.trace if step.turn.kind == "observation"]
+    for excerpt in observed.excerpts:
+        assert document.text[excerpt.start : excerpt.end] == excerpt.text
+    if observed.excerpts:
+        assert answer.usage.retrieved - 1 <= cap
+
+
+texts = st.lists(st.text(min_size=1, max_size=400), min_size=1, max_size=6)
+
+
+@given(texts, st.sampled_from([None, FirstPages(), AllPages(), RandomPages(3)]), st.integers(1, 6))
+@settings(max_examples=80, deadline=None)
+def test_auto_is_never_dearer_than_full_text(pages, selector, wanted):
+    document = make_document(pages)
+    script = oracle_script(pages=range(1, wanted + 1), answer="x")
+    answer = reader(script, selector, mode="auto").ask(document, "q")
+    assert answer.status is Status.ANSWERED
+    assert answer.usage.prompt <= answer.usage.full_text
+
+
+def test_auto_takes_pictures_where_they_pay():
+    document = make_document(["word " * 400, "other " * 400])
+    answer = reader(oracle_script(pages=(1,), answer="x"), mode="auto", max_call_tokens=32).ask(document, "q")
+    assert answer.usage.vision > 0
+    assert answer.usage.compression > 1
+
+
+def test_a_document_longer_than_the_window_is_scanned_in_chunks():
+    document = make_document([f"page {i}\n" for i in range(1, 41)])
+    engine = ScriptedEngine(oracle_script(pages=(3, 20, 39), answer="found"), small_encoder(), max_positions=480)
+    policy = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
+    answer = Reader(engine, policy=policy).ask(document, "q")
+    assert answer.text == "found"
+    assert answer.selected_pages == (3, 20, 39)
+    scans = [request for request in engine.requests if request.constraint]
+    assert len(scans) > 1
+    assert sorted(page for request in scans for page in request.constraint.allowed) == list(range(1, 41))
+    assert answer.trace[-5].turn.pages == (3, 20, 39)
+
+
+# ── Selectors, failures, bad input ───────────────────────────────────────────────────────────────
+
+
+def test_a_forced_selection_makes_no_call_request():
+    asked = reader(oracle_script(answer="x"), OraclePages(lambda d, q: (2, 99)))
+    answer = asked.ask(DOCUMENT, "q")
+    assert answer.selected_pages == (2,)
+    assert len(asked.engine.requests) == 1
+    assert asked.engine.requests[0].turns[1].pages == (2,)
+
+
+def test_one_failing_request_fails_only_its_own_question():
+    def script(request: Request) -> str:
+        if "bad" in request.turns[0].text:
+            raise EngineError("the server hung up")
+        return oracle_script(answer="fine")(request)
+
+    good, bad, also_good = reader(script).ask_many([(DOCUMENT, "good"), (DOCUMENT, "bad"), (DOCUMENT, "fine")])
+    assert (good.text, also_good.text) == ("fine", "fine")
+    assert bad.status is Status.FAILED
+    assert bad.cause == "the server hung up"
+
+
+def test_running_out_of_tokens_is_a_failure_with_a_cause():
+    answer = reader(oracle_script(think="long " * 50, answer="x"), max_new_tokens=8).ask(DOCUMENT, "q")
+    assert answer.status is Status.FAILED
+    assert answer.cause == "no answer within the token limit"
+
+
+@pytest.mark.parametrize("question", ["", "  \n\t"])
+def test_an_empty_question_is_refused(question):
+    with pytest.raises(InputError, match="question is empty"):
+        reader(oracle_script()).ask(DOCUMENT, question)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((("", "plain"),), ("", "plain", False)),
+        ((("<think>", ""), ("", "a"), ("</think>", ""), ("", "\nb"), ("<|user|>", "")), ("a", "b", True)),
+        ((("", "a"), ("</think>", ""), ("", "\nb")), ("a", "b", True)),
+        ((("<think>", ""), ("", "never closed")), ("never closed", "", True)),
+        ((), ("", "", False)),
+    ],
+)
+def test_thinking_and_answer_are_told_apart_by_control_tokens(parts, expected):
+    assert split_answer(parts) == expected

