@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.evaluation.longbench import MANIFEST_NAME, PartialRunError, read_records, score_folder
+from seer.evaluation.longbench import EXIT_GAPS, MANIFEST_NAME, PartialRunError, read_records, score_folder
 from seer.evaluation.tasks import CATEGORIES, TASKS, build_question, find_task, load_templates
 from seer.schema import Prediction, Status
 
@@ -110,7 +110,7 @@ def test_partial_runs_are_refused_unless_asked_for(tmp_path):
     write_lines(tmp_path / "multifieldqa_en.jsonl", [line("x", "x")])
     with pytest.raises(PartialRunError, match=r"multifieldqa_en \(149\)") as caught:
         score_folder(tmp_path)
-    assert caught.value.exit_code == 3
+    assert caught.value.exit_code == EXIT_GAPS
     report = score_folder(tmp_path, partial=True)
     assert report.gaps["multifieldqa_en"] == 149
     assert sum(report.gaps.values()) == 4749

@@ -139,8 +139,12 @@ _PREVIOUS = {"B": ("S", "E"), "M": ("M", "B"), "S": ("S", "E"), "E": ("M", "B")}
 def _dictionary() -> tuple[dict[str, int], float]:
     """jieba's word frequencies and the logarithm of their sum."""
     import logging
+    import warnings
 
-    import jieba
+    with warnings.catch_warnings():
+        # jieba's own: old escapes in its sources, and its use of pkg_resources.
+        warnings.simplefilter("ignore")
+        import jieba
 
     jieba.setLogLevel(logging.WARNING)
     jieba.dt.check_initialized()

@@ -28,6 +28,8 @@ from seer.evaluation.tasks import CATEGORIES, TASKS, Task
 
 MANIFEST_NAME = "run.json"
 """Written by `predict` beside the predictions: what was asked for, and how."""
+EXIT_GAPS = 4
+"""Exit code of the command line where inputs are missing (3 is `seer ask`'s "not answerable")."""
 
 
 # ── Records ──────────────────────────────────────────────────────────────────────────────────────
@@ -212,7 +214,7 @@ def score_folder(
 class PartialRunError(InputError):
     """A run that lacks predictions, where the caller did not ask for partial scores."""
 
-    exit_code = 3
+    exit_code = EXIT_GAPS
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
