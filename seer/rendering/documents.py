@@ -20,7 +20,9 @@ import numpy as np
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
-from seer.rendering.layout import PIECE_CHARS, Measure, PageLayout, code_points, lay_out, line_boxes
+from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.measure import Measure, code_points
+from seer.rendering.placing import line_boxes
 from seer.rendering.raster import VERSION, draw_page
 from seer.rendering.styles import resolve_style
 from seer.rendering.textfiles import decode
@@ -127,6 +129,7 @@ def _content_hash(salt: bytes, layout: PageLayout) -> str:
     digest.update(f" {layout.width_px} {layout.height_px} ".encode())
     digest.update(layout.line_starts.tobytes())
     digest.update(layout.tab_widths_sub.tobytes())
+    digest.update(layout.levels.tobytes())
     digest.update(layout.text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +106,11 @@ class FontChain:
         advances: list[NDArray[np.float64]] = [
             np.array([missing_width_em(digits) for digits in _MISSING_ENTRIES] + [0.0])
         ]
+        owners = [np.full(_FIRST_CHARACTER_ENTRY, -1, np.int8)]
         for first, last in _ZERO_WIDTH_RANGES:
             self._entry_of_code[first : last + 1] = ZERO_WIDTH_ENTRY
         next_entry, base = _FIRST_CHARACTER_ENTRY, FIRST_GLYPH
-        for font in self.fonts:
+        for index, font in enumerate(self.fonts):
             self.font_base.append(base)
             codes = np.fromiter(font.face.unicodes, np.int64)
             codes = codes[(self._entry_of_code[codes] < ZERO_WIDTH_ENTRY) & (codes >= 32)]
@@ -119,6 +120,7 @@ class FontChain:
             self._entry_of_code[codes] = next_entry + np.arange(len(codes))
             slots.append(np.where(np.isin(codes, list(_SPACE_WIDTH_EM)), BLANK, base + glyphs).astype(np.int32))
             advances.append(units / font.upem)
+            owners.append(np.full(len(codes), index, np.int8))
             next_entry += len(codes)
             base += int(font.face.glyph_count)
         for code, width_em in _SPACE_WIDTH_EM.items():
@@ -126,7 +128,10 @@ class FontChain:
                 self._entry_of_code[code] = next_entry
                 slots.append(np.array([BLANK], np.int32))
                 advances.append(np.array([width_em]))
+                owners.append(np.array([-1], np.int8))
                 next_entry += 1
+        self.num_slots = base
+        self.font_index = np.concatenate(owners)
         self.slot = np.concatenate(slots)
         self.advance_em = np.concatenate(advances)
 
@@ -142,10 +147,14 @@ class FontChain:
     def covers(self, character: str) -> bool:
         return bool(self._entry_of_code[ord(character)] >= ZERO_WIDTH_ENTRY)
 
-    @property
+    @cached_property
     def newline_mark(self) -> str:
         """The character that shows a source newline: the first of these that the chain covers."""
         return next((mark for mark in "↵¶|" if self.covers(mark)), "|")
+
+    @cached_property
+    def newline_slot(self) -> int:
+        return int(self.slot[self._entry_of_code[ord(self.newline_mark)]])
 
 
 def missing_width_em(num_hex_digits: int) -> float:

@@ -11,14 +11,17 @@ cannot matter.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seer.rendering.boxes import missing_box
-from seer.rendering.fonts import MISSING, NEWLINE, FontChain
-from seer.rendering.layout import SUB_PX, Measure, PageLayout, PlacedGlyphs, place_glyphs
+from seer.rendering.fonts import FIRST_GLYPH, MISSING, NEWLINE, Font, FontChain
+from seer.rendering.layout import PageLayout
+from seer.rendering.measure import SUB_PX, Measure
+from seer.rendering.placing import PlacedGlyphs, place_glyphs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,20 +32,20 @@ MAX_LEVEL = 15
 PHASES = 4
 _WORD_PX = 8
 _MAX_OVERLAP = 16
+_UNBUILT = -1
+_MAX_BATCH_BYTES = 4 << 20
 
 
 class Atlas:
     """Glyphs of one font chain at one size, as words. Grows as glyphs are first drawn."""
 
     def __init__(self, chain: FontChain, size_px: float) -> None:
-        import uharfbuzz as hb
-
         self.chain = chain
         self.size_px = size_px
         self.pad_px = _round_up(int(size_px * 2) + 2 * _WORD_PX)
         """Blank border around the page under construction: how far ink may reach beyond it."""
-        self._raster: Any = hb.RasterDraw()
-        self._row_of_key: dict[int, int] = {}
+        self._row_of_key = np.full(chain.num_slots * PHASES, _UNBUILT, np.int32)
+        self._row_of_box: dict[int, int] = {}
         self._first = np.zeros(1024, np.int64)
         self._count = np.zeros(1024, np.int64)
         self._size = 0
@@ -52,14 +55,25 @@ class Atlas:
         self._dx = np.zeros(8192, np.int64)
         self._word = np.zeros(8192, np.uint64)
 
-    def rows(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The atlas row of each key (slot * PHASES + phase), building those not yet there."""
-        unique, inverse = np.unique(keys, return_inverse=True)
-        rows = np.fromiter((self._row(key) for key in unique.tolist()), np.int64, len(unique))
-        return rows[inverse]
+    def rows(self, slots: NDArray[np.int64], phases: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The atlas row of each slot at its phase, building those not yet there."""
+        boxes = slots >= MISSING
+        keys = np.where(boxes, 0, slots * PHASES + phases)
+        rows = self._row_of_key[keys]
+        unbuilt = rows == _UNBUILT
+        if unbuilt.any():
+            self._build(np.unique(keys[unbuilt]))
+            rows = self._row_of_key[keys]
+        for place in np.flatnonzero(boxes).tolist():
+            code = int(slots[place]) - MISSING
+            if code not in self._row_of_box:
+                box = missing_box(code, self.size_px) * np.uint8(MAX_LEVEL)
+                self._row_of_box[code] = self._add(box[None], left=0, top=-len(box))
+            rows[place] = self._row_of_box[code]
+        return rows
 
     def expand(
-        self, rows: NDArray[np.int64]
+        self, rows: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
         """(instance, dy, dx, word) of every word of every glyph instance."""
         counts = self._count[rows]
@@ -68,54 +82,85 @@ class Atlas:
         index = np.arange(total) + np.repeat(self._first[rows] - (np.cumsum(counts) - counts), counts)
         return instance, self._dy[index], self._dx[index], self._word[index]
 
-    def _row(self, key: int) -> int:
-        row = self._row_of_key.get(key)
-        if row is None:
-            slot, phase = divmod(key, PHASES)
-            row = self._row_of_key[key] = self._add(*self._bitmap(slot, phase))
-        return row
+    def _build(self, keys: NDArray[np.int64]) -> None:
+        """Add the glyphs of these keys, as many at a time as a few megabytes hold."""
+        slots, phases = np.divmod(keys, PHASES)
+        marks = slots == NEWLINE
+        slots = np.where(marks, self.chain.newline_slot, slots)
+        glyphs = [self.chain.locate(slot) if slot >= FIRST_GLYPH else None for slot in slots.tolist()]
+        left, bottom, right, top = self._bounds(glyphs)
+        step = max(1, _MAX_BATCH_BYTES // ((right - left) * (top - bottom)))
+        for first in range(0, len(keys), step):
+            batch = slice(first, first + step)
+            levels = self._rasterise(glyphs[batch], phases[batch].tolist(), (left, bottom, right, top))
+            # Half as dark as text, so that the mark is not taken for a character of the source.
+            levels[marks[batch]] //= 2
+            self._row_of_key[keys[batch]] = self._add(levels, left, -top) + np.arange(len(levels), dtype=np.int32)
 
-    def _bitmap(self, slot: int, phase: int) -> tuple[NDArray[np.uint8], int, int]:
-        """(levels, left, top): ink levels, pixels right of the pen, rows down from the baseline to the first row."""
-        if slot >= MISSING:
-            levels = missing_box(slot - MISSING, self.size_px) * np.uint8(MAX_LEVEL)
-            return levels, 0, -levels.shape[0]
-        if slot == NEWLINE:
-            entry = self.chain.entries(np.array([ord(self.chain.newline_mark)], np.uint32))[0]
-            levels, left, top = self._bitmap(int(self.chain.slot[entry]), phase)
-            # Half as dark as text, so that it is not taken for a character of the source.
-            return levels // 2, left, top
-        font, glyph = self.chain.locate(slot)
-        scale = self.size_px / font.upem
-        self._raster.reset()
-        self._raster.transform = (scale, 0.0, 0.0, scale, phase / PHASES, 0.0)
-        self._raster.draw_glyph(font.font, glyph)
-        image = self._raster.render()
-        extents = image.extents
-        if not extents.height or not extents.width:
-            return np.zeros((0, 0), np.uint8), 0, 0
-        coverage = np.frombuffer(image.buffer, np.uint8).reshape(extents.height, extents.stride)[::-1, : extents.width]
-        levels = ((coverage.astype(np.uint16) * MAX_LEVEL + 127) // 255).astype(np.uint8)
-        return levels, extents.x_origin, -(extents.y_origin + extents.height)
+    def _bounds(self, glyphs: list[tuple[Font, int] | None]) -> tuple[int, int, int, int]:
+        """(left, bottom, right, top) in pixels that hold every one of the glyphs at any phase; whole words wide."""
+        left, bottom, right, top = 0.0, 0.0, 1.0, 1.0
+        for glyph in glyphs:
+            extents = glyph and glyph[0].font.get_glyph_extents(glyph[1])
+            if glyph and extents:
+                scale = self.size_px / glyph[0].upem
+                left = min(left, extents.x_bearing * scale)
+                right = max(right, (extents.x_bearing + extents.width) * scale)
+                top = max(top, extents.y_bearing * scale)
+                bottom = min(bottom, (extents.y_bearing + extents.height) * scale)
+        # Ink further out than the border could not be held; no sane glyph comes near.
+        pad = self.pad_px
+        first = max(-pad, math.floor(left) - 1)
+        last = first + _round_up(min(pad, math.ceil(right) + 2) - first)
+        return first, max(-pad, math.floor(bottom) - 1), last, min(pad, math.ceil(top) + 1)
+
+    def _rasterise(
+        self, glyphs: list[tuple[Font, int] | None], phases: list[int], bounds: tuple[int, int, int, int]
+    ) -> NDArray[np.uint8]:
+        """Ink levels of each glyph within the bounds: (glyphs, rows from the top, pixels)."""
+        import uharfbuzz as hb
+
+        left, bottom, right, top = bounds
+        width, height = right - left, top - bottom
+        extents = hb.RasterExtents(left, bottom, width, height, width)
+        raster, blank = hb.RasterDraw(), bytes(width * height)
+        pictures = []
+        for glyph, phase in zip(glyphs, phases, strict=True):
+            if glyph is None:
+                pictures.append(blank)
+                continue
+            scale = self.size_px / glyph[0].upem
+            raster.reset()
+            raster.transform = (scale, 0.0, 0.0, scale, phase / PHASES, 0.0)
+            raster.extents = extents
+            raster.draw_glyph(glyph[0].font, glyph[1])
+            pictures.append(bytes(raster.render().buffer))
+        coverage = np.frombuffer(b"".join(pictures), np.uint8).reshape(len(glyphs), height, width)[:, ::-1]
+        return _LEVEL_OF_COVERAGE[coverage]
 
     def _add(self, levels: NDArray[np.uint8], left: int, top: int) -> int:
-        pad = self.pad_px
-        # Ink further out than the border could not be held; no sane glyph comes near.
-        levels = levels[max(0, -pad - top) : max(0, pad - top), max(0, -pad - left) : max(0, pad - left)]
-        left, top = max(left, -pad), max(top, -pad)
-        height, width = levels.shape
-        padded = np.zeros((height, _round_up(width)), np.uint8)
-        padded[:, :width] = levels
-        words = padded.view("<u8").astype(np.uint64) if padded.size else np.zeros((0, 0), np.uint64)
-        y, x = np.nonzero(words)
+        """Append (glyphs, rows, pixels) whose first pixel stands `left` of the pen and `top` below the baseline.
+
+        Returns the first new atlas row; the others follow it.
+        """
+        num, _, width = levels.shape
+        if width % _WORD_PX:
+            levels = np.pad(levels, ((0, 0), (0, 0), (0, _round_up(width) - width)))
+        words = np.ascontiguousarray(levels).view("<u8").astype(np.uint64)
+        glyph, y, x = np.nonzero(words)
         row, first, end = self._num_glyphs, self._size, self._size + len(y)
-        self._first, self._count = _grown(self._first, row + 1), _grown(self._count, row + 1)
+        counts = np.bincount(glyph, minlength=num)
+        self._first, self._count = _grown(self._first, row + num), _grown(self._count, row + num)
         self._dy, self._dx, self._word = (_grown(array, end) for array in (self._dy, self._dx, self._word))
-        self._first[row], self._count[row] = first, end - first
+        self._first[row : row + num] = first + np.cumsum(counts) - counts
+        self._count[row : row + num] = counts
         self._dy[first:end], self._dx[first:end] = y + top, x * _WORD_PX + left
-        self._word[first:end] = words[y, x]
-        self._num_glyphs, self._size = row + 1, end
+        self._word[first:end] = words[glyph, y, x]
+        self._num_glyphs, self._size = row + num, end
         return row
+
+
+_LEVEL_OF_COVERAGE = ((np.arange(256) * MAX_LEVEL + 127) // 255).astype(np.uint8)
 
 
 @lru_cache(maxsize=4)
@@ -135,14 +180,12 @@ def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px
     stride_px = _round_up(width_px) + 2 * pad
     quarters = (glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES)
     x, phase = np.divmod(quarters, PHASES)
-    keys = glyphs.slot * PHASES + np.where(glyphs.slot >= MISSING, 0, phase)
-    inside = (x >= -pad) & (x < width_px + pad) & (glyphs.baseline_px < height_px + pad)
-    if not inside.all():
-        x, keys, baseline = x[inside], keys[inside], glyphs.baseline_px[inside]
-    else:
-        baseline = glyphs.baseline_px
-    x, keys, baseline = _without_pile_ups(x, keys, baseline)
-    instance, dy, dx, word = atlas.expand(atlas.rows(keys))
+    keep = (x >= -pad) & (x < width_px + pad) & (glyphs.baseline_px < height_px + pad)
+    keep[_MAX_OVERLAP:] &= ~_piled_up(x, glyphs.baseline_px)
+    slots, baseline = glyphs.slot, glyphs.baseline_px
+    if not keep.all():
+        x, phase, slots, baseline = x[keep], phase[keep], slots[keep], baseline[keep]
+    instance, dy, dx, word = atlas.expand(atlas.rows(slots, phase))
     at = ((baseline + 2 * pad) * stride_px + x + 2 * pad)[instance] + dy * stride_px + dx
     shift = ((at & (_WORD_PX - 1)) << 3).astype(np.uint64)
     at >>= 3
@@ -154,28 +197,14 @@ def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px
     np.add.at(ink, at[spilt] + 1, rest[spilt])
     levels = ink.astype("<u8", copy=False).view(np.uint8)
     levels = levels[2 * pad * stride_px : (2 * pad + height_px) * stride_px].reshape(height_px, stride_px)
-    levels = levels[:, 2 * pad : 2 * pad + width_px]
-    return _GREY[levels]
+    grey = np.minimum(levels[:, 2 * pad : 2 * pad + width_px], np.uint8(MAX_LEVEL))
+    grey *= np.uint8(17)
+    return np.subtract(np.uint8(255), grey, out=grey)
 
 
-_GREY = (255 - 17 * np.minimum(np.arange(256), MAX_LEVEL)).astype(np.uint8)
-"""Grey value of each sum of ink levels."""
-
-
-def _without_pile_ups(
-    x: NDArray[np.int64], keys: NDArray[np.int64], baseline: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Drop glyphs beyond the number that a byte of ink can hold in one place, as in stacks of combining marks."""
-    if len(x) <= _MAX_OVERLAP:
-        return x, keys, baseline
-    piled = np.flatnonzero(
-        (x[_MAX_OVERLAP:] - x[:-_MAX_OVERLAP] <= 2) & (baseline[_MAX_OVERLAP:] == baseline[:-_MAX_OVERLAP])
-    )
-    if not len(piled):
-        return x, keys, baseline
-    keep = np.ones(len(x), np.bool_)
-    keep[piled + _MAX_OVERLAP] = False
-    return x[keep], keys[keep], baseline[keep]
+def _piled_up(x: NDArray[np.int64], baseline: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each glyph from the 17th on: is it one too many in one place, as in stacks of combining marks?"""
+    return (np.abs(x[_MAX_OVERLAP:] - x[:-_MAX_OVERLAP]) <= 2) & (baseline[_MAX_OVERLAP:] == baseline[:-_MAX_OVERLAP])
 
 
 def _round_up(width_px: int) -> int:

@@ -1,0 +1,177 @@
+"""Measuring: how wide each character of a text is, in a style's fonts and size. Pure.
+
+    measured = measure.text(codes)
+    measured.advances_sub          # one a character, in 1/4096 px
+
+Lengths are whole numbers of 1/4096 px (`_sub`): sums are exact, and the same text breaks alike wherever it stands.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seer.rendering.bidi import bidi_classes, has_rtl, paragraph_levels
+from seer.rendering.breaking import BK, classes
+from seer.rendering.fonts import FontChain
+from seer.rendering.shaping import ShapedRun, complex_runs, shape
+from seer.schema import PageStyle
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SUB_PX = 4096
+"""Layout units a pixel."""
+TAB = 9
+NO_LEVELS = np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class MeasuredText:
+    """A text and the width of each of its characters. Tabs have none yet: that depends on where they stand."""
+
+    text: str
+    codes: NDArray[np.uint32]
+    kinds: NDArray[np.uint8]
+    """Line-breaking classes."""
+    entries: NDArray[np.int32]
+    advances_sub: NDArray[np.int64]
+    levels: NDArray[np.uint8]
+    """Bidirectional level of each character; empty where all run from left to right."""
+    runs: tuple[tuple[int, int, ShapedRun], ...]
+    """[start, end) and glyphs of what was shaped."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A style and a font chain at its size: everything that the layout asks of fonts."""
+
+    style: PageStyle
+    chain: FontChain
+    advances_sub: NDArray[np.int64] = field(init=False)
+    """By entry of the chain."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advances_sub", np.rint(self.chain.advance_em * self.em_sub).astype(np.int64))
+
+    @cached_property
+    def em_sub(self) -> float:
+        return self.style.font_size_px * SUB_PX
+
+    @cached_property
+    def space_sub(self) -> int:
+        return int(self.advances_sub[self.chain.entries(np.array([32], np.uint32))[0]])
+
+    @cached_property
+    def tab_sub(self) -> int:
+        return max(1, self.space_sub * self.style.tab_columns)
+
+    @cached_property
+    def mark_sub(self) -> int:
+        return int(self.advances_sub[self.chain.entries(np.array([ord(self.chain.newline_mark)], np.uint32))[0]])
+
+    @cached_property
+    def limit_sub(self) -> int:
+        return int(self.style.text_width_px * SUB_PX)
+
+    @cached_property
+    def lines_per_column(self) -> int:
+        return max(1, int(self.style.text_height_px / self.style.line_height_px + 1e-9))
+
+    @cached_property
+    def baseline_offset_px(self) -> float:
+        """From the top of a line to its baseline: the first font's ink stands in the middle of the line."""
+        first = self.chain.fonts[0]
+        ink_px = (first.ascent_em + first.descent_em) * self.style.font_size_px
+        return (self.style.line_height_px - ink_px) / 2 + first.ascent_em * self.style.font_size_px
+
+    def text(
+        self, text: str, levels: NDArray[np.uint8] | None = None, cuts: NDArray[np.int32] | None = None
+    ) -> MeasuredText:
+        """Measure `text`; `levels` are its bidirectional levels where known, `cuts` where shaping must not join."""
+        codes = code_points(text)
+        kinds = classes(codes)
+        entries = self.chain.entries(codes)
+        advances = self.advances_sub[entries]
+        if levels is None:
+            levels = text_levels(codes, kinds)
+        shaped: list[tuple[int, int, ShapedRun]] = []
+        for start, end in complex_runs(codes, self.chain.font_index[entries], levels, cuts):
+            rtl = bool(len(levels) and levels[start] & 1)
+            run = shape(self.chain, int(self.chain.font_index[entries[start]]), text[start:end], rtl)
+            advances[start:end] = np.rint(np.array(run.cluster_advance_em) * self.em_sub)
+            shaped.append((start, end, run))
+        if self.style.newline == "mark":
+            advances[newline_ends(codes, kinds)] = self.mark_sub
+        return MeasuredText(text, codes, kinds, entries, advances, levels, tuple(shaped))
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """The code points of `text`; lone surrogates stand for themselves."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def text_levels(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bidirectional levels of a text of many paragraphs; empty where nothing runs from right to left."""
+    if not has_rtl(codes):
+        return NO_LEVELS
+    levels = np.zeros(len(codes), np.uint8)
+    edges = [0, *(np.flatnonzero(kinds == BK) + 1).tolist(), len(codes)]
+    for start, end in itertools.pairwise(edges):
+        if end > start and has_rtl(codes[start:end]):
+            levels[start:end], base = paragraph_levels(bidi_classes(codes[start:end]))
+            levels[end - 1] = base if kinds[end - 1] == BK else levels[end - 1]
+    return levels
+
+
+def newline_ends(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """True at the last character of each source newline: CR LF counts once."""
+    newlines = kinds == BK
+    newlines[:-1] &= ~((codes[:-1] == 13) & (codes[1:] == 10))
+    return newlines
+
+
+def set_tab_widths(
+    measured: MeasuredText, tabs: NDArray[np.int64], phase_sub: int, measure: Measure
+) -> Callable[[int], int]:
+    """Write each tab's advance in place. Stops count from the start of the source line, which `phase_sub` precedes.
+
+    Where lines run on (newline marks) there is nothing to align with: a tab is `tab_columns` spaces.
+    Returns a function from an offset to the phase there.
+    """
+    advances_sub, stop = measured.advances_sub, measure.tab_sub
+    if measure.style.newline == "mark":
+        advances_sub[tabs] = stop
+        return lambda offset: 0
+    newlines = np.flatnonzero(measured.kinds == BK)
+    ends = np.cumsum(advances_sub)
+
+    def line_origin(offset: int) -> tuple[int, int]:
+        """Where the source line of `offset` begins, and how far into it the text's first character stood."""
+        index = int(np.searchsorted(newlines, offset))
+        return (int(newlines[index - 1]) + 1, 0) if index else (0, phase_sub)
+
+    line, added, base = -1, 0, 0
+    for tab in tabs.tolist():
+        origin, phase = line_origin(tab)
+        if origin != line:
+            line, added = origin, phase
+            base = int(ends[origin - 1]) if origin else 0
+        at = int(ends[tab]) - base + added
+        # A tab always shows: where less than half a space is left, it goes on to the next stop.
+        width = stop - at % stop
+        if width * 2 < measure.space_sub:
+            width += stop
+        advances_sub[tab] = width
+        added += width
+
+    def phase_at(offset: int) -> int:
+        origin, phase = line_origin(offset)
+        return (int(advances_sub[origin:offset].sum()) + phase) % stop
+
+    return phase_at

@@ -1,0 +1,172 @@
+"""Placing: where each line and each glyph of a laid-out page stands. Pure, and the same for every raster.
+
+glyphs = place_glyphs(page, measure)      # slots of the font chain at pen positions
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seer.rendering.bidi import MIRRORS, visual_order
+from seer.rendering.breaking import BK, SP
+from seer.rendering.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
+from seer.rendering.layout import PageLayout, line_widths
+from seer.rendering.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends
+from seer.schema import LineBox
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_FIRST_WIDE_CODE = 0x2E80
+
+
+@dataclass(frozen=True)
+class PlacedGlyphs:
+    """What to draw on a page: slots of the font chain at pen positions, as (glyphs,) arrays."""
+
+    slot: NDArray[np.int64]
+    x_sub: NDArray[np.int64]
+    baseline_px: NDArray[np.int64]
+    """Rows from the top of the page; whole pixels, so that every line is drawn alike."""
+    offset: NDArray[np.int64]
+    """The character on the page that each glyph belongs to."""
+
+
+def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
+    """Pen positions of everything on the page that leaves ink."""
+    measured = _measure_page(page, measure)
+    pens = _pens(page, measured, measure)
+    slots = _slots(measured, measure)
+    if len(page.levels):
+        _mirror(slots, measured, measure)
+    line = np.repeat(np.arange(page.num_lines), np.diff(page.line_starts))
+    baselines = baselines_px(page, measure)
+    for start, end, _ in measured.runs:
+        slots[start:end] = BLANK
+    inked = np.flatnonzero(slots != BLANK)
+    # Ideographs stand on whole pixels: all copies of one are alike, and a quarter as many are kept.
+    wide = measured.codes >= _FIRST_WIDE_CODE
+    pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
+    parts = [(slots[inked], pens[inked], baselines[line[inked]], inked)]
+    for start, end, run in measured.runs:
+        # a run's glyphs count from its left edge, which is its last character's where it runs from right to left
+        left = int(pens[start:end].min())
+        num = len(run.slots)
+        rise_px = np.rint(np.array(run.y_em) * measure.style.font_size_px).astype(np.int64)
+        parts.append(
+            (
+                np.array(run.slots, np.int64),
+                left + np.rint(np.array(run.x_em) * measure.em_sub).astype(np.int64),
+                baselines[line[start]] - rise_px,
+                np.full(num, start),
+            )
+        )
+    slot, x_sub, baseline, offset = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return PlacedGlyphs(slot, x_sub, baseline, offset)
+
+
+def line_boxes(page: PageLayout, measure: Measure) -> tuple[LineBox, ...]:
+    """Source span and box of every line of the page; boxes leave out the spaces at a line's end."""
+    measured = _measure_page(page, measure)
+    widths = line_widths(measured, page.line_starts.astype(np.int64))
+    x_px, y_px = _line_origins(page, measured, measure)
+    starts = page.line_starts.tolist()
+    return tuple(
+        LineBox(
+            start=page.start + starts[k],
+            end=page.start + starts[k + 1],
+            x_px=float(x_px[k]),
+            y_px=float(y_px[k]),
+            width_px=float(widths[k]) / SUB_PX,
+            height_px=measure.style.line_height_px,
+        )
+        for k in range(page.num_lines)
+    )
+
+
+def baselines_px(page: PageLayout, measure: Measure) -> NDArray[np.int64]:
+    """The row of each line's baseline."""
+    row = np.arange(page.num_lines) % measure.lines_per_column
+    top_px = measure.style.margin_y_px + row * measure.style.line_height_px
+    return np.floor(top_px + measure.baseline_offset_px + 0.5).astype(np.int64)
+
+
+def _measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
+    measured = measure.text(page.text, levels=page.levels, cuts=page.line_starts)
+    measured.advances_sub[measured.codes == TAB] = page.tab_widths_sub
+    return measured
+
+
+def _line_origins(
+    page: PageLayout, measured: MeasuredText, measure: Measure
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Left edge and top of each line in pixels; lines of right-to-left paragraphs end at the column's right edge."""
+    style = measure.style
+    column, row = np.divmod(np.arange(page.num_lines), measure.lines_per_column)
+    x_px = style.margin_x_px + column * (style.text_width_px + style.column_gap_px)
+    if len(page.levels):
+        lines = page.line_starts.astype(np.int64)
+        free_px = style.text_width_px - line_widths(measured, lines) / SUB_PX
+        x_px = x_px + np.where(_is_rtl_line(page), np.maximum(0, free_px), 0)
+    return x_px, style.margin_y_px + row * style.line_height_px
+
+
+def _is_rtl_line(page: PageLayout) -> NDArray[np.bool_]:
+    """In a right-to-left paragraph every level is at least 1; in any other its neutral characters have level 0."""
+    return np.minimum.reduceat(page.levels, page.line_starts[:-1]) > 0
+
+
+def _pens(page: PageLayout, measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
+    """Pen position of each character from the page's left edge."""
+    x_px, _ = _line_origins(page, measured, measure)
+    origins = np.rint(x_px * SUB_PX).astype(np.int64)
+    pens = np.cumsum(measured.advances_sub) - measured.advances_sub
+    starts = page.line_starts
+    pens += np.repeat(origins - pens[starts[:-1]], np.diff(starts))
+    if len(page.levels):
+        rtl = _is_rtl_line(page)
+        for k in np.flatnonzero(np.maximum.reduceat(page.levels, starts[:-1]) > 0).tolist():
+            line = slice(int(starts[k]), int(starts[k + 1]))
+            order = _line_order(page.levels[line], measured.kinds[line], base=int(rtl[k]))
+            widths = measured.advances_sub[line][order]
+            hanging = _hanging_width(measured, line) if rtl[k] else 0
+            pens[line][order] = np.cumsum(widths) - widths + origins[k] - hanging
+    return pens
+
+
+def _line_order(levels: NDArray[np.uint8], kinds: NDArray[np.uint8], base: int) -> NDArray[np.int64]:
+    """Visual order of one line; spaces and newlines at its end take the paragraph's direction (rule L1)."""
+    inked = np.flatnonzero((kinds != SP) & (kinds != BK))
+    end = int(inked[-1]) + 1 if len(inked) else 0
+    levels = levels.copy()
+    levels[end:] = base
+    return visual_order(levels)
+
+
+def _hanging_width(measured: MeasuredText, line: slice) -> int:
+    """Width of the spaces at a line's end, which hang over the left edge where it runs from right to left."""
+    kinds, widths = measured.kinds[line], measured.advances_sub[line]
+    inked = np.flatnonzero(kinds != SP)
+    return int(widths[int(inked[-1]) + 1 if len(inked) else 0 :].sum())
+
+
+def _slots(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
+    slots = measure.chain.slot[measured.entries].astype(np.int64)
+    missing = measured.entries < ZERO_WIDTH_ENTRY
+    if missing.any():
+        slots[missing] = MISSING + measured.codes[missing].astype(np.int64)
+    if measure.style.newline == "mark":
+        slots[newline_ends(measured.codes, measured.kinds)] = NEWLINE
+    return slots
+
+
+def _mirror(slots: NDArray[np.int64], measured: MeasuredText, measure: Measure) -> None:
+    """Turn brackets in right-to-left runs, in place."""
+    for place in np.flatnonzero(measured.levels & 1).tolist():
+        mirrored = MIRRORS.get(int(measured.codes[place]))
+        if mirrored is not None and slots[place] < MISSING:
+            slots[place] = int(measure.chain.slot[measure.chain.entries(np.array([mirrored], np.uint32))[0]])

@@ -1,0 +1,120 @@
+"""Shaping: glyphs of scripts whose letters join, stack or reorder, and of combining marks, through HarfBuzz.
+
+Most text needs none of it and is measured by table look-ups. A *complex run* is a stretch of characters of one font
+that must be shaped together: Arabic or Indic words, a Latin letter with the marks on it. The layout takes the run's
+advances, one a cluster on its first character; the drawing takes its glyphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seer.rendering.breaking import CM, classes
+from seer.rendering.fonts import FontChain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_COMPLEX_RANGES = (
+    (0x0300, 0x036F),  # combining marks
+    (0x0483, 0x0489),
+    (0x0591, 0x08FF),  # Hebrew, Arabic, Syriac, Thaana, N'Ko, ...
+    (0x0900, 0x109F),  # Indic scripts, Thai, Lao, Tibetan, Myanmar
+    (0x1700, 0x18AF),  # Philippine scripts, Khmer, Mongolian
+    (0x1900, 0x1CFF),
+    (0x1DC0, 0x1DFF),
+    (0x20D0, 0x20FF),
+    (0x302A, 0x302F),
+    (0x3099, 0x309A),
+    (0xA800, 0xABFF),
+    (0xFB1D, 0xFDFF),
+    (0xFE20, 0xFE2F),
+    (0xFE70, 0xFEFC),
+    (0x10A00, 0x11FFF),
+    (0x1E800, 0x1EEFF),
+)
+_FIRST_COMPLEX_CODE = 0x0300
+_is_complex = np.zeros(0, np.bool_)
+
+
+@dataclass(frozen=True)
+class ShapedRun:
+    """Glyphs of one run from left to right, in em; positions count from the run's left edge, y upwards."""
+
+    cluster_advance_em: tuple[float, ...]
+    """One a character: a cluster's advance stands on its first character, 0 on the others."""
+    slots: tuple[int, ...]
+    x_em: tuple[float, ...]
+    y_em: tuple[float, ...]
+
+
+def complex_runs(
+    codes: NDArray[np.uint32],
+    font_index: NDArray[np.int8],
+    levels: NDArray[np.uint8] | None = None,
+    cuts: NDArray[np.int32] | None = None,
+) -> list[tuple[int, int]]:
+    """[start, end) of each run to shape. A run has one font and one direction and does not cross a cut.
+
+    `font_index` is the font of each character, -1 where none draws it; `levels` the bidirectional levels, if any.
+    """
+    flags = _complex_flags(codes)
+    if flags is None:
+        return []
+    # A mark is shaped with the letter before it; joiners act on their neighbours and go with the one before.
+    marks = classes(codes) == CM
+    flags[:-1] |= marks[1:] & flags[1:]
+    joiners = np.flatnonzero((codes == 0x200C) | (codes == 0x200D))
+    if len(joiners):
+        font_index = font_index.copy()
+        font_index[joiners] = font_index[joiners - 1]
+        flags[joiners] = flags[joiners - 1]
+    flags &= font_index >= 0
+    continues = flags[1:] & flags[:-1] & (font_index[1:] == font_index[:-1])
+    if levels is not None and len(levels):
+        continues &= levels[1:] == levels[:-1]
+    continues = np.concatenate(([False], continues, [False]))
+    if cuts is not None:
+        continues[cuts] = False
+    starts = np.flatnonzero(flags & ~continues[:-1])
+    ends = np.flatnonzero(flags & ~continues[1:]) + 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+    global _is_complex
+    if not (codes >= _FIRST_COMPLEX_CODE).any():
+        return None
+    if not len(_is_complex):
+        _is_complex = np.zeros(0x110000, np.bool_)
+        for first, last in _COMPLEX_RANGES:
+            _is_complex[first : last + 1] = True
+    flags = _is_complex[codes]
+    return flags if flags.any() else None
+
+
+@lru_cache(maxsize=65_536)
+def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
+    """Shape one run of one font."""
+    import uharfbuzz as hb
+
+    font = chain.fonts[font_index]
+    base = chain.font_base[font_index]
+    buffer = hb.Buffer()
+    buffer.add_codepoints([ord(character) for character in text])
+    buffer.guess_segment_properties()
+    buffer.direction = "rtl" if rtl else "ltr"
+    hb.shape(font.font, buffer)
+    advances = [0.0] * len(text)
+    slots, x_em, y_em, pen = [], [], [], 0.0
+    for info, position in zip(buffer.glyph_infos, buffer.glyph_positions, strict=True):
+        advances[info.cluster] += position.x_advance / font.upem
+        slots.append(base + info.codepoint)
+        x_em.append((pen + position.x_offset) / font.upem)
+        y_em.append(position.y_offset / font.upem)
+        pen += position.x_advance
+    return ShapedRun(tuple(advances), tuple(slots), tuple(x_em), tuple(y_em))
