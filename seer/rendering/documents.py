@@ -23,6 +23,7 @@ from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.measure import Measure, code_points
 from seer.rendering.placing import line_boxes
+from seer.rendering.plan import settle
 from seer.rendering.raster import VERSION, draw_page
 from seer.rendering.styles import resolve_style
 from seer.rendering.textfiles import decode
@@ -60,7 +61,7 @@ def render_text(
     """
     if not text:
         raise InputError(f"'{name}' is empty; give a text with at least one character")
-    style = resolve_style(style)
+    style = settle(text, style)
     measure = Measure(style, load_chain(style.fonts))
     missing = missing_glyphs(text, measure)
     if missing and strict_glyphs:

@@ -141,8 +141,12 @@ class FontChain:
 
     def locate(self, slot: int) -> tuple[Font, int]:
         """The font and glyph id that a slot stands for."""
-        index = max(k for k, base in enumerate(self.font_base) if base <= slot)
+        index = self.locate_index(slot)
         return self.fonts[index], slot - self.font_base[index]
+
+    def locate_index(self, slot: int) -> int:
+        """The place in the chain of the font that a slot belongs to."""
+        return max(k for k, base in enumerate(self.font_base) if base <= slot)
 
     def covers(self, character: str) -> bool:
         return bool(self._entry_of_code[ord(character)] >= ZERO_WIDTH_ENTRY)

@@ -1,0 +1,257 @@
+"""The PDF road: the same layout written by reportlab at the very same positions, then drawn by a PDF engine.
+
+    data = pdf_bytes(document)
+    for image in rasterise(data, dpi=72, engine="pdfium"):      # or "poppler", where it is installed
+        image                                                   # uint8 (height_px, width_px)
+
+Words are set as text, so the PDF can be searched. What reportlab cannot set, namely shaped scripts, fonts with CFF
+outlines and the boxes of missing characters, is drawn as outlines at the same places.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from seer.errors import InputError
+from seer.rendering.boxes import missing_box
+from seer.rendering.fonts import MISSING, NEWLINE, Font, FontChain, load_chain
+from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.measure import SUB_PX, Measure, code_points
+from seer.rendering.placing import PlacedGlyphs, place_glyphs
+from seer.schema import Document
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Engine = Literal["pdfium", "poppler"]
+_SUPERSAMPLING = 2
+"""pdfium sets each glyph on a whole pixel; drawing at twice the size and averaging halves that error."""
+_MAX_SUPERSAMPLED_PX = 4_000_000
+
+
+def pdf_bytes(document: Document) -> bytes:
+    """The document's pages as a PDF: as many pages, each of its page's size, every line where the raster has it."""
+    from reportlab.pdfgen.canvas import Canvas
+
+    measure = Measure(document.style, load_chain(document.style.fonts))
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, invariant=1)
+    canvas.setTitle(document.name.encode("utf-8", "replace").decode())
+    names = [_register(font) for font in measure.chain.fonts]
+    pieces = (document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS))
+    for layout in lay_out(pieces, measure):
+        _write_page(canvas, layout, measure, names)
+    canvas.save()
+    return buffer.getvalue()
+
+
+def rasterise(source: bytes | str | Path, dpi: float = 72, engine: Engine = "pdfium") -> Iterator[NDArray[np.uint8]]:
+    """Draw each page of a PDF in grey: uint8 (height_px, width_px).
+
+    Raises InputError where the PDF cannot be opened, or poppler is asked for and not installed.
+    """
+    if engine == "pdfium":
+        return _rasterise_pdfium(source, dpi)
+    if engine == "poppler":
+        return _rasterise_poppler(source, dpi)
+    raise InputError(f"no PDF engine is called '{engine}'; use pdfium or poppler")
+
+
+def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
+    import pypdfium2
+
+    try:
+        pdf = pypdfium2.PdfDocument(source)
+    except pypdfium2.PdfiumError as error:
+        raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
+    try:
+        for page in pdf:
+            width_px, height_px = (math.ceil(points * dpi / 72 - 1e-6) for points in page.get_size())
+            scale = _SUPERSAMPLING if width_px * height_px <= _MAX_SUPERSAMPLED_PX else 1
+            image = page.render(scale=dpi / 72 * scale, grayscale=True).to_numpy()
+            yield _shrunk(image.reshape(image.shape[:2]), scale, width_px, height_px)
+            page.close()
+    finally:
+        pdf.close()
+
+
+def _shrunk(image: NDArray[np.uint8], scale: int, width_px: int, height_px: int) -> NDArray[np.uint8]:
+    """Average squares of `scale` pixels; a row or column that rounding left out is white."""
+    if scale == 1 and image.shape == (height_px, width_px):
+        return np.ascontiguousarray(image)
+    whole = np.full((height_px * scale, width_px * scale), 255, np.uint16)
+    rows, columns = min(len(image), len(whole)), min(image.shape[1], whole.shape[1])
+    whole[:rows, :columns] = image[:rows, :columns]
+    sums = sum(whole[y::scale, x::scale] for y in range(scale) for x in range(scale))
+    return np.asarray(sums // (scale * scale), np.uint8)
+
+
+def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
+    import pdf2image
+    from pdf2image.exceptions import PDFInfoNotInstalledError
+
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    try:
+        images = pdf2image.convert_from_bytes(data, dpi=round(dpi), grayscale=True)
+    except PDFInfoNotInstalledError:
+        raise InputError("poppler is not installed; install poppler-utils, or use the engine pdfium") from None
+    for image in images:
+        yield np.array(image)
+
+
+# ── Writing a page ───────────────────────────────────────────────────────────────────────────────
+
+
+def _register(font: Font) -> str | None:
+    """Make a font known to reportlab; None where it cannot embed it (only TrueType outlines can be)."""
+    if "glyf" not in font.face.table_tags or "fvar" in font.face.table_tags:
+        return None
+    from reportlab.pdfbase import pdfmetrics
+    from reportlab.pdfbase.ttfonts import TTFError, TTFont
+
+    name = f"Seer-{font.digest}"
+    if name not in pdfmetrics.getRegisteredFontNames():
+        try:
+            pdfmetrics.registerFont(TTFont(name, str(font.path)))
+        except TTFError:
+            return None
+    return name
+
+
+def _write_page(canvas: Any, layout: PageLayout, measure: Measure, names: list[str | None]) -> None:
+    points = 72 / measure.style.dpi
+    canvas.setPageSize((layout.width_px * points, layout.height_px * points))
+    # From here on the page is measured in pixels from its lower left corner.
+    canvas.scale(points, points)
+    glyphs = place_glyphs(layout, measure)
+    fonts, as_text = _fonts(glyphs, layout, measure.chain, names)
+    text, ink = canvas.beginText(), None
+    for first, last in _strings(glyphs, layout, measure, fonts, as_text):
+        is_mark = bool(glyphs.slot[first] == NEWLINE)
+        if ink != (fonts[first], is_mark):
+            ink = (fonts[first], is_mark)
+            text.setFont(names[fonts[first]], measure.style.font_size_px)
+            text.setFillGray(0.5 if is_mark else 0.0)
+        text.setTextOrigin(glyphs.x_sub[first] / SUB_PX, layout.height_px - int(glyphs.baseline_px[first]))
+        source = layout.text[int(glyphs.offset[first]) : int(glyphs.offset[last - 1]) + 1]
+        text.textOut(measure.chain.newline_mark if is_mark else source)
+    canvas.drawText(text)
+    canvas.setFillGray(0.0)
+    for k in np.flatnonzero(~as_text).tolist():
+        x, y = glyphs.x_sub[k] / SUB_PX, layout.height_px - int(glyphs.baseline_px[k])
+        _draw_outline(canvas, int(glyphs.slot[k]), float(x), y, measure)
+    canvas.showPage()
+
+
+def _fonts(
+    glyphs: PlacedGlyphs, layout: PageLayout, chain: FontChain, names: list[str | None]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The font of each glyph, and whether reportlab can set it as text: its character's plain glyph, embeddable."""
+    slots = np.where(glyphs.slot == NEWLINE, chain.newline_slot, glyphs.slot)
+    boxes = slots >= MISSING
+    fonts = np.where(boxes, 0, np.searchsorted(chain.font_base, slots, side="right") - 1)
+    codes = code_points(layout.text)[glyphs.offset]
+    plain = (chain.slot[chain.entries(codes)] == slots) | (glyphs.slot == NEWLINE)
+    embeddable = np.array([name is not None for name in names])
+    return fonts, plain & ~boxes & embeddable[fonts]
+
+
+def _strings(
+    glyphs: PlacedGlyphs, layout: PageLayout, measure: Measure, fonts: NDArray[np.int64], as_text: NDArray[np.bool_]
+) -> Iterator[tuple[int, int]]:
+    """[first, last) of glyphs set as one string: one line, one font, nothing but plain spaces between.
+
+    The PDF engine adds up advances by itself; a string ends where it would come to another place than the layout.
+    """
+    num = len(glyphs.slot)
+    if not num:
+        return
+    advances = measure.advances_sub[measure.chain.entries(code_points(layout.text)[glyphs.offset])]
+    gaps = np.diff(glyphs.offset)
+    drift = np.diff(glyphs.x_sub) - advances[:-1] - (gaps - 1) * measure.space_sub
+    joined = as_text[1:] & as_text[:-1] & (fonts[1:] == fonts[:-1]) & (np.abs(drift) <= SUB_PX // 64)
+    # spaces come from the chain's first font
+    joined &= (gaps == 1) | (gaps > 1) & (fonts[1:] == 0)
+    joined &= (glyphs.baseline_px[1:] == glyphs.baseline_px[:-1]) & (glyphs.slot[1:] != NEWLINE)
+    joined &= glyphs.slot[:-1] != NEWLINE
+    starts = np.flatnonzero(np.concatenate(([True], ~joined)))
+    for first, last in zip(starts.tolist(), [*starts[1:].tolist(), num], strict=True):
+        if as_text[first]:
+            yield first, last
+
+
+# ── Outlines ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _draw_outline(canvas: Any, slot: int, x_px: float, y_px: float, measure: Measure) -> None:
+    """Fill a glyph, or the box of a missing character, with its pen at (x_px, y_px)."""
+    path = canvas.beginPath()
+    if slot >= MISSING:
+        box = missing_box(slot - MISSING, measure.style.font_size_px)
+        left = round(x_px * 4) // 4
+        for row, column in zip(*(places.tolist() for places in np.nonzero(box)), strict=True):
+            path.rect(left + column, y_px + len(box) - 1 - row, 1, 1)
+    else:
+        if slot == NEWLINE:
+            slot = measure.chain.newline_slot
+            canvas.setFillGray(0.5)
+        font, glyph = measure.chain.locate(slot)
+        scale = measure.style.font_size_px / font.upem
+        for kind, *numbers in _outline(font.name, glyph):
+            points = [
+                value * scale + (y_px if k % 2 else x_px) for k, value in enumerate(numbers)
+            ]  # x and y take turns
+            getattr(path, kind)(*points)
+    canvas.drawPath(path, stroke=0, fill=1, fillMode=1)
+    canvas.setFillGray(0.0)
+
+
+@lru_cache(maxsize=4096)
+def _outline(font_name: str, glyph: int) -> tuple[tuple[Any, ...], ...]:
+    """The glyph's outline in font units, as reportlab's path operations; quadratic curves are raised to cubic."""
+    import uharfbuzz as hb
+
+    from seer.rendering.fonts import load_font
+
+    steps: list[tuple[Any, ...]] = []
+    at = [0.0, 0.0]
+
+    def move(x: float, y: float, _: object) -> None:
+        steps.append(("moveTo", x, y))
+        at[:] = x, y
+
+    def line(x: float, y: float, _: object) -> None:
+        steps.append(("lineTo", x, y))
+        at[:] = x, y
+
+    def quadratic(cx: float, cy: float, x: float, y: float, _: object) -> None:
+        x0, y0 = at
+        steps.append(
+            (
+                "curveTo",
+                *(x0 + (cx - x0) * 2 / 3, y0 + (cy - y0) * 2 / 3),
+                *(x + (cx - x) * 2 / 3, y + (cy - y) * 2 / 3),
+                *(x, y),
+            )
+        )
+        at[:] = x, y
+
+    def cubic(ax: float, ay: float, bx: float, by: float, x: float, y: float, _: object) -> None:
+        steps.append(("curveTo", ax, ay, bx, by, x, y))
+        at[:] = x, y
+
+    functions = hb.DrawFuncs()
+    functions.set_move_to_func(move)
+    functions.set_line_to_func(line)
+    functions.set_quadratic_to_func(quadratic)
+    functions.set_cubic_to_func(cubic)
+    functions.set_close_path_func(lambda _: steps.append(("close",)))
+    load_font(font_name).font.draw_glyph(glyph, functions, None)
+    return tuple(steps)
