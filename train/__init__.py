@@ -1,0 +1,1 @@
+"""Training: trajectories in, a checkpoint out that `seer.models.load`, transformers and vLLM load."""

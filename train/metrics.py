@@ -1,0 +1,113 @@
+"""Figures of a run: gathered on the device, reduced over ranks once a step, written as JSON lines.
+
+Shapes: C loss classes, N supervised tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seer.encoding import CLASSES
+from train.collate import Batch
+from train.model import Figures
+
+COLUMNS = 4  # nll, weight · nll, tokens, tokens predicted right
+
+
+class ClassTotals:
+    """Sums by loss class over micro-batches: a float64 table (C, 4)."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.table = torch.zeros(len(CLASSES), COLUMNS, dtype=torch.float64, device=device)
+
+    def add(self, batch: Batch, figures: Figures) -> None:
+        nll = figures.nll_N.double()
+        # a rank's idle batch has weight 0 and counts for nothing
+        counts = (batch.weights_N > 0).double()
+        rows = torch.stack([nll * counts, nll * batch.weights_N, counts, figures.correct_N.double() * counts], 1)
+        self.table.index_add_(0, batch.classes_N, rows)
+
+    def values(self) -> list[float]:
+        return self.table.flatten().tolist()
+
+
+def class_figures(values: list[float], total_weight: float, prefix: str = "") -> dict[str, float]:
+    """Reduced sums → named figures; classes without tokens are left out."""
+    figures: dict[str, float] = {}
+    rows = [values[i : i + COLUMNS] for i in range(0, len(values), COLUMNS)]
+    if total_weight > 0:
+        figures[f"{prefix}loss"] = sum(row[1] for row in rows) / total_weight
+    for loss_class, (nll, _, tokens, correct) in zip(CLASSES, rows, strict=True):
+        if tokens:
+            figures[f"{prefix}loss/{loss_class.value}"] = nll / tokens
+            figures[f"{prefix}accuracy/{loss_class.value}"] = correct / tokens
+            figures[f"{prefix}tokens/{loss_class.value}"] = tokens
+    return figures
+
+
+class MetricsFile:
+    """metrics.jsonl: one object a line, always written; a resumed run first drops what it will write again."""
+
+    def __init__(self, path: Path, start_step: int) -> None:
+        self.path = path
+        if path.exists():
+            kept = [line for line in _whole_lines(path) if json.loads(line).get("step", 0) <= start_step]
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text("".join(kept), encoding="utf-8")
+            os.replace(temporary, path)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(record) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The records of a metrics file; a half-written last line is left out."""
+    return [json.loads(line) for line in _whole_lines(Path(path))]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n")]
+
+
+class Wandb:
+    """Weights & Biases, where asked for; without a network its files stay on disk for `wandb sync`."""
+
+    def __init__(self, project: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        from seer.errors import ConfigError
+
+        try:
+            import wandb
+        except ImportError:
+            raise ConfigError("log.wandb = true needs wandb: pip install 'seer-vlm[train]'") from None
+        online = os.environ.get("WANDB_API_KEY") and os.environ.get("WANDB_MODE", "online") == "online"
+        self.run = wandb.init(
+            project=project, dir=str(folder), config=dict(settings), mode="online" if online else "offline"
+        )
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self.run.log({key: value for key, value in record.items() if key != "step"}, step=int(record["step"]))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory held so far: allocated on a GPU, resident on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

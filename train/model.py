@@ -1,0 +1,134 @@
+"""The model as the trainer sees it: one packed batch in, the weighted loss sum and per-token figures out.
+
+The loss is computed inside the forward of the outermost module, because FSDP gathers the head's weight there and nowhere
+else. Parameters keep transformers' names behind one prefix, `model.`, which the export takes off.
+
+Shapes: L tokens of the row, X hidden width, N supervised places, V image tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from seer.models import Checkpoint, PixelScaling, initialise
+from train.attention import NAME, GroupedVisionAttention
+from train.collate import Batch
+from train.config import ModelConfig
+from train.loss import weighted_nll
+from train.pixels import BytePatchEmbed
+
+PREFIX = "model."
+
+
+class Figures(NamedTuple):
+    """What a forward pass yields."""
+
+    total: torch.Tensor
+    """Sum of weight · nll; differentiable."""
+    nll_N: torch.Tensor
+    correct_N: torch.Tensor
+
+
+class Trainee(nn.Module):
+    """A Glm4vForConditionalGeneration with the trainer's forward."""
+
+    def __init__(self, model: Any, scaling: PixelScaling, attention: str = "grouped") -> None:
+        super().__init__()
+        self.model = model
+        self.grouped = attention == "grouped"
+        self.always_see = False
+        """Run the vision tower even on batches without pictures: sharded ranks must all take part in its collectives."""
+        visual, text = self.visual, self.text
+        visual.patch_embed = BytePatchEmbed(visual.patch_embed.proj, scaling)
+        text.config._attn_implementation = NAME if self.grouped else attention
+        visual.config._attn_implementation = "sdpa" if self.grouped else attention
+        if self.grouped:
+            for block in visual.blocks:
+                block.attn.__class__ = GroupedVisionAttention
+
+    @property
+    def visual(self) -> Any:
+        return self.model.model.visual
+
+    @property
+    def text(self) -> Any:
+        return self.model.model.language_model
+
+    def forward(self, batch: Batch) -> Figures:
+        embeds_LX = self.text.embed_tokens(batch.ids_L)
+        if len(batch.grid_n3):
+            seen_VX = self._see(batch.patches_PX, batch.grid_n3, batch.vision_groups)
+            embeds_LX = embeds_LX.index_copy(0, batch.image_places_V, seen_VX.to(embeds_LX.dtype))
+        elif self.always_see or self.vision_is_trained:
+            embeds_LX = embeds_LX + self._see_nothing(batch.ids_L.device).to(embeds_LX.dtype)
+        hidden_LX = self.text(
+            inputs_embeds=embeds_LX[None],
+            position_ids=batch.positions_4L[:, None],
+            use_cache=False,
+            **({"text_groups": batch.text_groups} if self.grouped else {}),
+        ).last_hidden_state[0]
+        rows_NX = hidden_LX.index_select(0, batch.predictors_N)
+        return Figures(*weighted_nll(rows_NX, self.model.lm_head.weight, batch.targets_N, batch.weights_N))
+
+    @property
+    def vision_is_trained(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.visual.parameters())
+
+    def _see(self, patches: torch.Tensor, grid: torch.Tensor, groups: Any) -> torch.Tensor:
+        # a wholly frozen tower keeps no graph
+        with contextlib.nullcontext() if self.vision_is_trained else torch.no_grad():
+            extra = {"vision_groups": groups} if self.grouped else {}
+            return self.visual(patches, grid_thw=grid, **extra).pooler_output
+
+    def _see_nothing(self, device: torch.device) -> torch.Tensor:
+        """A look at one blank token, weighted with 0: the tower's parameters get zero gradients instead of none, so that
+        every rank joins the collectives and every number of ranks takes the same optimiser step."""
+        from train.attention import Groups
+        from train.packing import plan_attention
+
+        merge = self.visual.spatial_merge_size
+        pixels = self.visual.patch_embed.proj.weight[0, 0, 0].numel()
+        patches = torch.zeros((merge**2, pixels), dtype=torch.uint8, device=device)
+        grid = torch.tensor([[1, merge, merge]], device=device)
+        return self._see(patches, grid, Groups.of(plan_attention([merge**2], may_pad=False))).sum() * 0.0
+
+
+def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
+    """The trainee: weights drawn anew where asked, parts frozen by switch, checkpointing and compilation applied."""
+    model = checkpoint.model.train()
+    if config.from_nothing:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            initialise(model)
+    trainee = Trainee(model, checkpoint.scaling, config.attention)
+    freeze(trainee, config)
+    if config.activation_checkpointing:
+        checkpoint_layers(trainee)
+    if config.compile:
+        for layer in (*trainee.visual.blocks, *trainee.text.layers):
+            layer.compile(dynamic=True)
+    return trainee
+
+
+def freeze(trainee: Trainee, config: ModelConfig) -> None:
+    """Switch gradients off for the parts named in the configuration."""
+    if config.freeze_vision:
+        for name, parameter in trainee.visual.named_parameters():
+            if config.freeze_merger or not name.startswith("merger."):
+                parameter.requires_grad_(False)
+    elif config.freeze_merger:
+        trainee.visual.merger.requires_grad_(False)
+    if config.freeze_embeddings:
+        trainee.text.embed_tokens.requires_grad_(False)
+
+
+def checkpoint_layers(trainee: Trainee) -> None:
+    """Recompute each text layer in the backward pass; vision blocks too, where they are trained."""
+    trainee.model.gradient_checkpointing_enable({"use_reentrant": False})
+    if not any(parameter.requires_grad for parameter in trainee.visual.blocks.parameters()):
+        for block in trainee.visual.blocks:  # nothing to recompute, and recomputing frozen blocks trips up sharding
+            block.gradient_checkpointing = False

@@ -1,0 +1,109 @@
+"""The optimiser and its learning rate, which is a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from seer.errors import ConfigError
+from train.config import OptimizerConfig
+
+
+def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """The rate for a step counted from 0: a linear warm-up, then the schedule down to `final_lr_share` at the last step."""
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    done = min(1.0, (step - config.warmup_steps) / max(1, steps - 1 - config.warmup_steps))
+    shape = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[config.schedule]
+    share = 1.0 if config.schedule == "constant" else config.final_lr_share
+    return config.lr * (share + (1 - share) * shape)
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """An optimiser over the trainable parameters; matrices decay, the rest does not. Raises ConfigError where none is."""
+    groups = parameter_groups(model, config.weight_decay)
+    if not groups:
+        raise ConfigError("every parameter is frozen, so nothing can be learned; unfreeze a part of the model")
+    common: dict[str, Any] = dict(lr=config.lr, betas=config.betas, eps=config.eps)
+    if config.kind == "adamw":
+        return torch.optim.AdamW(groups, **common, fused=_can_fuse(groups))
+    if config.kind == "adamw_bf16_states":
+        return AdamWBf16States(groups, **common)
+    try:
+        from torchao import optim
+    except ImportError:
+        raise ConfigError(f'optimizer.kind = "{config.kind}" needs torchao: pip install torchao') from None
+    if config.kind == "adamw_8bit":
+        return optim.AdamW8bit(groups, **common)
+    return optim._AdamW(groups, **common, bf16_stochastic_round=True)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (decayed if parameter.ndim >= 2 and "embed" not in name else plain).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):  # torchao keeps it on the device
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+def _can_fuse(groups: list[dict[str, Any]]) -> bool:
+    """The fused kernel takes plain floating tensors on a CPU or a GPU; offloaded shards go the ordinary way."""
+    parameters: Iterable[torch.Tensor] = (p for group in groups for p in group["params"])
+    return all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters)
+
+
+class AdamWBf16States(torch.optim.Optimizer):
+    """AdamW on fp32 weights with both moments kept in bf16: 12 bytes a parameter instead of 16.
+
+    Arithmetic is fp32; only storage is rounded. beta2 above 0.99 would round its own decay away, so it is refused.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if betas[1] > 0.99:
+            raise ConfigError(f"bf16 moments need beta2 <= 0.99, got {betas[1]:g}; lower optimizer.betas")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert closure is None, "closures are not supported"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
+        state, grad = self.state[parameter], parameter.grad
+        assert grad is not None, "only parameters with gradients are updated"
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+        state["step"] += 1
+        (beta1, beta2), step = group["betas"], float(state["step"])
+        mean = state["exp_avg"].float().lerp_(grad.float(), 1 - beta1)
+        square = state["exp_avg_sq"].float().mul_(beta2).addcmul_(grad.float(), grad.float(), value=1 - beta2)
+        state["exp_avg"].copy_(mean)
+        state["exp_avg_sq"].copy_(square)
+        scale = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.addcdiv_(mean, scale, value=-group["lr"] / (1 - beta1**step))

@@ -1,0 +1,64 @@
+"""Page pictures → grey patches, and the patch embedding that reads them.
+
+transformers' processor spreads a grey page over 3 channels and 2 frames of float32 and feeds a Conv3d: 4,704 bytes a patch,
+and five sixths of the multiplications are repeats. Here a patch stays what it is, 196 grey bytes (588 where a page has
+colour), and the convolution's weights are summed over what repeats: an equal linear layer, six times smaller.
+
+Shapes: P patches, C channels (1 grey or 3), K = patch² pixels of one patch, D vision width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from seer.encoding import ImageSlot
+from seer.geometry import VisionGeometry
+from seer.models import PixelScaling
+
+
+def byte_patches(image: np.ndarray, slot: ImageSlot, geometry: VisionGeometry, resample: int) -> np.ndarray:
+    """One page (height, width) or (height, width, 3) → uint8 (P, C·K), in the order of the GLM-4V processor."""
+    patch, merge = geometry.patch_px, geometry.merge
+    height, width = slot.rows * patch, slot.columns * patch
+    if image.shape[:2] != (height, width):
+        from PIL import Image
+
+        image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling(resample)))
+    channels = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+    blocks = channels.reshape(len(channels), slot.rows // merge, merge, patch, slot.columns // merge, merge, patch)
+    ordered = blocks.transpose(1, 4, 2, 5, 0, 3, 6)  # token row, token column, 2, 2, channel, patch, patch
+    return np.ascontiguousarray(ordered.reshape(slot.rows * slot.columns, len(channels) * patch * patch))
+
+
+def join_patches(parts: Sequence[np.ndarray], pixels_per_patch: int) -> np.ndarray:
+    """Patches of several pages as one array; grey pages take on three channels where another page has colour."""
+    if len({part.shape[1] for part in parts}) > 1:
+        parts = [np.tile(part, 3) if part.shape[1] == pixels_per_patch else part for part in parts]
+    return np.concatenate(parts) if parts else np.zeros((0, pixels_per_patch), np.uint8)
+
+
+class BytePatchEmbed(nn.Module):
+    """Glm4vVisionPatchEmbed for byte patches. It holds the same Conv3d under the same name, so checkpoints do not change."""
+
+    def __init__(self, proj: nn.Conv3d, scaling: PixelScaling) -> None:
+        super().__init__()
+        self.proj = proj
+        self.mean, self.std = scaling.mean, scaling.std
+        self.centre = sum(scaling.mean) / 3
+
+    def forward(self, patches_PCK: torch.Tensor) -> torch.Tensor:
+        weight_DCK = self.proj.weight.sum(2).flatten(2)  # frames are equal pictures: (D, 3, K)
+        std = weight_DCK.new_tensor(self.std)[:, None]
+        mean = weight_DCK.new_tensor(self.mean)[:, None]
+        scaled_DCK = weight_DCK / std
+        # centred on the mean of means, so that white paper does not cancel against the bias in low precision
+        bias_D = self.proj.bias + (scaled_DCK * (self.centre - mean)).sum((1, 2))
+        channels = patches_PCK.shape[1] // scaled_DCK.shape[2]
+        weight = scaled_DCK.sum(1) if channels == 1 else scaled_DCK.flatten(1)
+        pixels = (patches_PCK.float() / 255 - self.centre).to(weight.dtype)
+        return F.linear(pixels, weight, bias_D)

@@ -1,0 +1,119 @@
+"""A run and its parts: built from a configuration, in the order in which they depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seer.config import write_config
+from seer.models import Checkpoint, load
+from seer.schema import Trajectory
+from train.config import SetConfig, TrainConfig
+from train.dataset import Recipe, TrajectoryDataset, open_sets
+from train.flops import FlopsModel, flops_model
+from train.loader import StepLoader
+from train.metrics import MetricsFile, Wandb
+from train.model import Trainee, prepare
+from train.optimizer import build_optimizer
+from train.parallel import World, spread
+from train.sampler import SamplePlan
+
+
+@dataclass
+class Run:
+    """Everything a run holds."""
+
+    config: TrainConfig
+    world: World
+    base: Checkpoint
+    trainee: Trainee
+    optimizer: torch.optim.Optimizer
+    loader: StepLoader
+    held_out: Sequence[TrajectoryDataset]
+    flops: FlopsModel
+    start_step: int = 0
+    writers: list[Any] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.out)
+
+    def write(self, record: dict[str, Any]) -> None:
+        for writer in self.writers:
+            writer.write(record)
+
+    def close(self) -> None:
+        self.loader.close()
+        for writer in self.writers:
+            writer.close()
+
+
+Sources = Sequence[Sequence[Trajectory]]
+
+
+def build_run(
+    config: TrainConfig, world: World, sources: Sources | None = None, held_out: Sources | None = None
+) -> Run:
+    """Load, prepare and spread the model; open the data. `sources` stand in for the configured sets, in their order."""
+    base = load(config.model.path, device="cpu", dtype="float32", attention="sdpa")
+    recipe = Recipe(base.encoder, base.scaling, config.loss, config.batching.max_tokens, config.data.drop_turns)
+    train_sets = datasets(config, config.data.sets, recipe, sources)
+    held_out_sets = datasets(config, config.data.held_out, recipe, held_out)
+    trainee = spread(prepare(base, config.model, config.seed), config.parallel, world)
+    loader = StepLoader(
+        train_sets,
+        sample_plan(config, train_sets),
+        config.batching,
+        world.rank,
+        world.ranks,
+        config.data.prefetch_steps,
+    )
+    flops = flops_model(base.model.config, trainee.vision_is_trained)
+    optimizer = build_optimizer(trainee, config.optimizer)
+    return Run(config, world, base, trainee, optimizer, loader, held_out_sets, flops)
+
+
+def datasets(
+    config: TrainConfig, sets: Sequence[SetConfig], recipe: Recipe, sources: Sources | None
+) -> list[TrajectoryDataset]:
+    if sources is None:
+        return open_sets(sets, config.data, recipe)
+    return [
+        TrajectoryDataset(
+            trajectories,
+            recipe,
+            name=f"set {number}",
+            over_long=config.data.over_long,
+            cache_bytes=config.data.cache_mib * 2**20 // len(sources),
+        )
+        for number, trajectories in enumerate(sources)
+    ]
+
+
+def sample_plan(config: TrainConfig, sets: Sequence[TrajectoryDataset]) -> SamplePlan:
+    """What each step draws."""
+    entries = config.data.sets
+    assert len(entries) == len(sets), f"{len(sets)} data sets opened for {len(entries)} configured"
+    return SamplePlan(
+        sizes=tuple(len(dataset) for dataset in sets),
+        shares=tuple(entry.share for entry in entries),
+        per_step=tuple(entry.samples_per_step or config.batching.global_batch for entry in entries),
+        mixing=config.data.mixing,
+        seed=config.seed,
+        shuffle=config.data.shuffle,
+    )
+
+
+def open_folder(run: Run) -> None:
+    """The run folder with its resolved configuration and log."""
+    if not run.world.leads:
+        return
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_config(run.config, run.folder / "config.toml")
+    run.writers.append(MetricsFile(run.folder / "metrics.jsonl", run.start_step))
+    if run.config.log.wandb:
+        run.writers.append(Wandb(run.config.log.project, run.folder, run.config.model_dump(mode="json")))

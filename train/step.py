@@ -1,0 +1,120 @@
+"""One training step: agree on its weight, sum the loss over micro-batches and ranks, check, clip, update.
+
+The step's loss is (sum of weight · nll) / (sum of weight), both over all micro-batches of all ranks, so that it does not
+matter how the step's trajectories were packed or spread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from seer.errors import SeerError
+from train.collate import Batch, idle_batch
+from train.loader import StepData
+from train.metrics import ClassTotals, class_figures, peak_memory_bytes
+from train.optimizer import learning_rate, set_learning_rate
+from train.parallel import clip_gradients, reduce_now
+
+if TYPE_CHECKING:
+    from train.run import Run
+
+
+class NonFiniteError(SeerError, ArithmeticError):
+    """A loss or a gradient norm that is not a finite number. The weights are those of before the step."""
+
+    exit_code = 1
+
+
+def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
+    """Run step number `step` (from 0); returns its record for the log."""
+    started = time.perf_counter()
+    config, world = run.config, run.world
+    total_weight, batches = agree(run, data)
+    totals = ClassTotals(world.device)
+    run.optimizer.zero_grad(set_to_none=True)
+    for number, batch in enumerate(batches, 1):
+        reduce_now(run.trainee, number == len(batches) or config.parallel.sync_every_micro_batch)
+        on_device = batch.to(world.device)
+        figures = run.trainee(on_device)
+        # a step whose samples were all rejected has weight 0 everywhere and gradients of 0
+        (figures.total / (total_weight or 1.0)).backward()
+        totals.add(on_device, figures)
+    norm = clip_gradients(run.trainee, config.optimizer.clip_norm)
+    record = step_record(run, data, totals, total_weight)
+    record |= {"step": step + 1, "lr": learning_rate(config.optimizer, step, config.steps), "grad_norm": norm}
+    if not (math.isfinite(norm) and math.isfinite(record.get("loss", 0.0))):
+        raise non_finite(run, step, data, record)
+    if total_weight > 0:
+        set_learning_rate(run.optimizer, record["lr"])
+        run.optimizer.step()
+    return record | speed(record, time.perf_counter() - started, data.wait_s)
+
+
+def agree(run: Run, data: StepData) -> tuple[float, list[Batch]]:
+    """The step's weight over all ranks, and this rank's micro-batches, filled up to the number that the busiest rank has."""
+    world = run.world
+    if world.ranks == 1:
+        return data.weight_sum, data.batches
+    (total_weight,) = world.sum([data.weight_sum])
+    (passes,) = world.largest([len(data.batches)])
+    pixels = run.base.encoder.geometry.patch_px**2
+    idle = [idle_batch(run.base.encoder.stop_ids[-1], pixels)] * (int(passes) - len(data.batches))
+    return total_weight, [*data.batches, *idle]
+
+
+def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: float) -> dict[str, Any]:
+    """Figures over all ranks."""
+    tokens = sum(batch.num_tokens for batch in data.batches)
+    vision = sum(batch.num_vision_tokens for batch in data.batches)
+    samples = sum(len(batch.sample_ids) for batch in data.batches)
+    flops = sum(run.flops.of_batch(batch) for batch in data.batches)
+    class_sums = totals.values()
+    sums = run.world.sum([*class_sums, tokens, vision, samples, data.rejected, flops])
+    tokens, vision, samples, rejected, flops = sums[len(class_sums) :]
+    record: dict[str, Any] = class_figures(sums[: len(class_sums)], total_weight)
+    supervised = sum(value for name, value in record.items() if name.startswith("tokens/"))
+    return record | {
+        "weight_sum": total_weight,
+        "supervised_share": supervised / tokens if tokens else 0.0,
+        "text_tokens": tokens - vision,
+        "vision_tokens": vision,
+        "samples": samples,
+        "rejected": rejected,
+        "micro_batches": len(data.batches),
+        "flops": flops,
+        "peak_memory_gib": peak_memory_bytes(run.world.device) / 2**30,
+    }
+
+
+def speed(record: dict[str, Any], busy_s: float, wait_s: float) -> dict[str, float]:
+    seconds = busy_s + wait_s
+    tokens = record["text_tokens"] + record["vision_tokens"]
+    return {"step_s": seconds, "data_wait_s": wait_s, "tokens_per_s": tokens / seconds if seconds else 0.0}
+
+
+def non_finite(run: Run, step: int, data: StepData, record: dict[str, Any]) -> NonFiniteError:
+    """Save the step's batches beside the run, for replay, and describe what happened."""
+    folder = run.folder / f"non_finite-step-{step + 1:06d}-rank-{run.world.rank}"
+    save_batches(folder, data.batches, record)
+    return NonFiniteError(
+        f"step {step + 1}: loss {record.get('loss')}, gradient norm {record['grad_norm']}; the update was not made and the "
+        f"batch is kept in '{folder}'. Lower optimizer.lr or optimizer.clip_norm, or look for a broken sample there"
+    )
+
+
+def save_batches(folder: Path, batches: list[Batch], record: dict[str, Any]) -> None:
+    """Write micro-batches as safetensors beside a JSON of sample ids and figures."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, batch in enumerate(batches):
+        tensors = {n: t.contiguous() for n, t in vars(batch).items() if isinstance(t, torch.Tensor)}
+        save_file(tensors, folder / f"micro_batch-{number}.safetensors")
+    about = {"samples": [batch.sample_ids for batch in batches], "record": {k: repr(v) for k, v in record.items()}}
+    (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
