@@ -1,0 +1,35 @@
+"""Where the pages of a context begin and end: the layout alone, no pixel is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from data_pipeline.records import PageSpan
+from seer.schema import PageStyle
+
+Paginate = Callable[[str], tuple[PageSpan, ...]]
+
+
+def layout_pages(style: PageStyle) -> Paginate:
+    """Pages as `style` lays them out; equal to those that readers and the trainer draw."""
+    from seer.rendering import stream
+
+    def paginate(text: str) -> tuple[PageSpan, ...]:
+        return tuple(PageSpan(page.number, page.start, page.end) for page in stream(text, style))
+
+    return paginate
+
+
+def fixed_pages(page_chars: int) -> Paginate:
+    """Pages of a fixed number of characters: for measuring the pipeline without the layout, never for training."""
+
+    def paginate(text: str) -> tuple[PageSpan, ...]:
+        starts = range(0, max(1, len(text)), page_chars)
+        return tuple(PageSpan(n, start, min(start + page_chars, len(text))) for n, start in enumerate(starts, 1))
+
+    return paginate
+
+
+def pages_of(spans: Sequence[tuple[int, int]], pages: Sequence[PageSpan]) -> tuple[int, ...]:
+    """Numbers of the pages that any of the spans touches, ascending."""
+    return tuple(page.number for page in pages if any(start < page.end and end > page.start for start, end in spans))

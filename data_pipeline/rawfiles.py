@@ -1,0 +1,149 @@
+"""Rows out of files: JSON, JSON lines, Parquet, a saved or hub dataset. A broken row is counted, never fatal.
+
+for row in read_rows("train.jsonl", max_bytes=32 << 20):
+    row                      # a dict, or a Rejection that says why there is none
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from data_pipeline.records import Rejection
+from seer.errors import DocumentNotFound, InputError
+
+HUB_PREFIX = "hub:"
+Row = Mapping[str, Any]
+
+
+def read_rows(
+    path: str, *, split: str = "train", hub_config: str = "", max_bytes: int = 32 << 20
+) -> Iterator[Row | Rejection]:
+    """Every row of a file, of every data file in a folder (in name order), or of a dataset on the hub.
+
+    `hub:owner/name` streams a hub dataset through `datasets`. Raises DocumentNotFound, InputError (a kind of file that
+    is not known, a JSON file that is broken as a whole).
+    """
+    if path.startswith(HUB_PREFIX):
+        yield from _hub_rows(path.removeprefix(HUB_PREFIX), split, hub_config)
+        return
+    place = Path(path)
+    if not place.exists():
+        raise DocumentNotFound(
+            f"no data at '{path}'; give a .jsonl, .json or .parquet file, a folder of them, or hub:owner/name"
+        )
+    if (place.is_dir() and (place / "dataset_info.json").exists()) or (place / "dataset_dict.json").exists():
+        yield from _saved_rows(place, split)
+        return
+    files = sorted(file for file in place.rglob("*") if file.suffix in _READERS) if place.is_dir() else [place]
+    if not files:
+        raise InputError(f"'{path}' holds no .jsonl, .json or .parquet file")
+    for file in files:
+        if file.suffix not in _READERS:
+            raise InputError(f"'{file}' is of a kind that is not read; known: {', '.join(_READERS)}")
+        yield from _READERS[file.suffix](file, max_bytes)
+
+
+def _jsonl_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
+    with path.open("rb") as file:
+        for number, line in enumerate(_bounded_lines(file, max_bytes), 1):
+            where = f"line {number}"
+            if line is None:
+                yield Rejection("too_large", f"{where} has more than {max_bytes} bytes", id=where)
+            elif line.strip():
+                value = _parse_line(line, where)
+                # some files hold one line with everything, e.g. TriviaQA's {"Data": [...]}
+                yield from [value] if isinstance(value, Rejection) else records_of(value, where)
+
+
+def _bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
+    """Lines of at most `max_bytes`; a longer one is skipped without being held, and comes as None."""
+    while line := file.readline(max_bytes + 1):
+        if len(line) <= max_bytes or line.endswith(b"\n"):
+            yield line
+            continue
+        while rest := file.readline(1 << 20):
+            if rest.endswith(b"\n"):
+                break
+        yield None
+
+
+def _parse_line(line: bytes, where: str) -> Row | Rejection:
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return Rejection("not_utf8", f"{where}: byte 0x{error.object[error.start]:02x} at {error.start}", id=where)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Rejection("broken_json", f"{where}: {error}", id=where)
+    if not isinstance(value, dict):
+        return Rejection("broken_json", f"{where}: {type(value).__name__} where an object is required", id=where)
+    return value
+
+
+def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
+    """A JSON file: a list of records, TriviaQA's {"Data": [...]}, Qasper's {id: record}; JSON lines are let through."""
+    data = path.read_bytes()
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        if data.count(b"\n") > 1 and data.lstrip()[:1] == b"{":
+            yield from _jsonl_rows(path, max_bytes)
+            return
+        raise InputError(f"'{path}' is not JSON: {error}") from None
+    yield from records_of(value, str(path))
+
+
+def records_of(value: Any, where: str) -> Iterator[Row | Rejection]:
+    """The records of a whole JSON value, whichever way the file wraps them."""
+    if isinstance(value, dict) and isinstance(value.get("Data"), list):
+        value = value["Data"]
+    elif isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
+        value = [{"id": key, **item} for key, item in value.items()]
+    elif isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list):
+        raise InputError(f"'{where}' holds {type(value).__name__}; a list or an object of records is required")
+    for number, item in enumerate(value, 1):
+        if isinstance(item, dict):
+            yield item
+        else:
+            yield Rejection("broken_json", f"record {number} is {type(item).__name__}", id=f"record {number}")
+
+
+def _parquet_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            for batch in file.iter_batches(batch_size=64):
+                yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"'{path}' is not readable Parquet: {error}") from None
+
+
+def _hub_rows(name: str, split: str, hub_config: str) -> Iterator[Row]:
+    from datasets import load_dataset
+
+    yield from load_dataset(name, hub_config or None, split=split or "train", streaming=True)
+
+
+def _saved_rows(folder: Path, split: str) -> Iterator[Row]:
+    """A dataset that `datasets` saved to disk."""
+    from datasets import DatasetDict, load_from_disk
+
+    dataset = load_from_disk(str(folder))
+    if isinstance(dataset, DatasetDict):
+        if split not in dataset:
+            raise InputError(f"'{folder}' has the splits {', '.join(dataset)}; '{split}' was asked for")
+        dataset = dataset[split]
+    yield from dataset
+
+
+_READERS = {".jsonl": _jsonl_rows, ".ndjson": _jsonl_rows, ".json": _json_rows, ".parquet": _parquet_rows}

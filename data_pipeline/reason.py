@@ -1,0 +1,109 @@
+"""Phase 2: the reasoning between retrieved text and answer.
+
+`TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence that carries the evidence, and ends
+with the gold answer. Its records say `reason = template`, so that nobody takes them for a model's thinking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from data_pipeline.annotate import answer_spans
+from data_pipeline.records import PageSpan, Rejection, Sample
+
+MAX_QUOTE_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """What the model is to think and to answer."""
+
+    think: str
+    answer: str
+    made_by: str
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+class Reasoner(Protocol):
+    """Reasons over the pages that were found necessary."""
+
+    name: str
+
+    async def __call__(
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
+    ) -> Reasoning | Rejection: ...
+
+
+class TemplateReasoner:
+    """Quotes the evidence of each relevant page and concludes with the gold answer."""
+
+    name = "template"
+
+    async def __call__(
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
+    ) -> Reasoning | Rejection:
+        return template_reasoning(sample, pages, relevant)
+
+
+def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]) -> Reasoning | Rejection:
+    """Reasoning by quotation. Rejects samples in which there is nothing short to quote."""
+    chinese = is_chinese(sample.question)
+    answer = sample.answers[0]
+    if not sample.answerable:
+        think = "没有一页写有问题所问的内容。" if chinese else "None of the images states what the question asks for."
+        return Reasoning(think, answer, "template")
+    if sample.kind in ("summary", "code"):
+        return sample.reject("nothing_to_quote", f"a {sample.kind} does not follow from one sentence")
+    spans = [(item.start, item.end) for item in sample.evidence or ()] or answer_spans(sample)
+    by_number = {page.number: page for page in pages}
+    lines = []
+    for number in relevant:
+        quote = _quote(sample, spans, by_number[number])
+        if quote:
+            lines.append(f"图{number}写道：“{quote}”" if chinese else f"Image {number} says: “{quote}”")
+    if not lines:
+        return sample.reject("nothing_to_quote")
+    lines.append(f"因此答案是：{answer}" if chinese else f"So the answer is: {answer}")
+    return Reasoning("\n".join(lines), answer, "template")
+
+
+def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:
+    """The sentence on this page, within the evidence, that shares most words with question and answers."""
+    wanted = _words(" ".join((sample.question, *sample.answers)))
+    best, best_score = "", -1
+    for start, end in spans:
+        if start >= page.end or end <= page.start:
+            continue
+        for sentence in _sentences(sample.context, start, end, page):
+            score = len(wanted & _words(sentence))
+            if score > best_score:
+                best, best_score = sentence, score
+    return best
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+
+
+def _sentences(text: str, start: int, end: int, page: PageSpan) -> list[str]:
+    """Sentences of the page that [start, end) touches, in one line each, at most MAX_QUOTE_CHARS long."""
+    left, right = page.start, page.end
+    stretch = text[left:right]
+    sentences, at = [], 0
+    for match in [*_SENTENCE_END.finditer(stretch), None]:
+        stop = match.start() if match else len(stretch)
+        if left + at < end and left + stop > start and stretch[at:stop].strip():
+            sentences.append(stretch[at:stop].strip()[:MAX_QUOTE_CHARS].replace("“", '"').replace("”", '"'))
+        at = match.end() if match else stop
+    return sentences
+
+
+def _words(text: str) -> set[str]:
+    """Words of spaced scripts, characters of Chinese and Japanese."""
+    return set(re.findall(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9fff]+", text.casefold()))
+
+
+def is_chinese(text: str) -> bool:
+    return len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))

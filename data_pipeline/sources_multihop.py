@@ -1,0 +1,131 @@
+"""Questions over several passages: HotpotQA and 2WikiMultihopQA (one shape), MuSiQue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from data_pipeline.adapting import (
+    Row,
+    TextBuilder,
+    field,
+    list_field,
+    optional_text,
+    parsed,
+    records,
+    text_field,
+    text_list,
+)
+from data_pipeline.records import Evidence, Rejected, Sample
+from data_pipeline.settings import SourceSpec
+
+UNANSWERABLE = "unanswerable"
+
+
+def hotpot_like(row: Row, spec: SourceSpec) -> Iterator[Sample]:
+    """HotpotQA and 2WikiMultihopQA. Supporting facts name a title and a sentence of it.
+
+    Official: context [[title, [sentence, ...]], ...], supporting_facts [[title, n], ...]. On the hub the same in
+    columns: {"title": [...], "sentences": [...]}, {"title": [...], "sent_id": [...]}; or as JSON in strings.
+    """
+    builder = TextBuilder()
+    places: dict[tuple[str, int], tuple[int, int]] = {}
+    for title, sentences in _passages(field(row, "context")):
+        builder.add(f"{title}\n")
+        for number, sentence in enumerate(sentences):
+            # the official sentences of HotpotQA begin with their space, those of 2WikiMultihopQA do not
+            builder.add(" " if number and not sentence[:1].isspace() else "")
+            places.setdefault((title, number), builder.add(sentence))
+        builder.add("\n\n")
+        builder.end_segment()
+    evidence: list[Evidence] = []
+    for hop, (title, number) in enumerate(_facts(row.get("supporting_facts"))):
+        # a few facts of HotpotQA name a sentence that its passage does not have
+        if (title, number) in places:
+            start, end = places[title, number]
+            evidence.append(Evidence(start, end, hop))
+    yield Sample(
+        id=optional_text(row, "_id", "id"),
+        source=spec.label,
+        question=text_field(row, "question"),
+        context=builder.text,
+        answers=tuple(text_list(field(row, "answer"))),
+        evidence=tuple(evidence) or None,
+        segments=builder.segments,
+        provenance={"type": optional_text(row, "type")},
+    )
+
+
+def _passages(value: Any) -> Iterator[tuple[str, list[str]]]:
+    value = parsed(value)
+    if isinstance(value, Mapping):
+        value = [(item.get("title"), item.get("sentences")) for item in records(value)]
+    if not isinstance(value, list | tuple):
+        raise Rejected("wrong_type", f"'context' is {type(value).__name__}; passages are required")
+    for item in value:
+        if isinstance(item, Mapping):
+            item = (item.get("title"), item.get("sentences", item.get("content")))
+        if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
+            raise Rejected("wrong_type", "a passage of 'context' is not [title, [sentence, ...]]")
+        title, sentences = item
+        if not isinstance(sentences, list | tuple) or not all(isinstance(sentence, str) for sentence in sentences):
+            raise Rejected("wrong_type", f"passage '{title[:40]}' holds no list of sentences")
+        yield title, list(sentences)
+
+
+def _facts(value: Any) -> Iterator[tuple[str, int]]:
+    value = parsed(value)
+    if value is None:
+        return
+    if isinstance(value, Mapping):
+        value = [(item.get("title"), item.get("sent_id")) for item in records(value)]
+    for item in value:
+        if isinstance(item, Mapping):
+            item = (item.get("title"), item.get("sent_id"))
+        if (
+            not isinstance(item, list | tuple)
+            or len(item) != 2
+            or not isinstance(item[0], str)
+            or type(item[1]) is not int
+        ):
+            raise Rejected("wrong_type", "a supporting fact is not [title, sentence number]")
+        yield item[0], item[1]
+
+
+def musique(row: Row, spec: SourceSpec) -> Iterator[Sample]:
+    """MuSiQue: paragraphs marked as supporting, and a decomposition that gives each its hop. Its `full` half holds
+    questions whose paragraphs do not suffice."""
+    answerable = row.get("answerable", True) is not False
+    hops = _hops(row.get("question_decomposition"))
+    builder = TextBuilder()
+    evidence: list[Evidence] = []
+    for number, paragraph in enumerate(records(list_field(row, "paragraphs"))):
+        builder.add(f"{optional_text(paragraph, 'title')}\n")
+        start, end = builder.add(text_field(paragraph, "paragraph_text"))
+        builder.add("\n\n")
+        builder.end_segment()
+        if answerable and paragraph.get("is_supporting"):
+            evidence.append(Evidence(start, end, hops.get(paragraph.get("idx", number), len(hops))))
+    answers = [*text_list(row.get("answer") or ""), *text_list(row.get("answer_aliases") or [])]
+    evidence.sort(key=lambda item: (item.hop, item.start))
+    yield Sample(
+        id=optional_text(row, "id"),
+        source=spec.label,
+        question=text_field(row, "question"),
+        context=builder.text,
+        answers=tuple(answers) if answerable else (UNANSWERABLE,),
+        evidence=() if not answerable else tuple(evidence) or None,
+        answerable=answerable,
+        segments=builder.segments,
+        provenance={"hops": str(len(hops))},
+    )
+
+
+def _hops(value: Any) -> dict[Any, int]:
+    """Paragraph index → the step of the decomposition that needs it."""
+    steps = records(value) if value else []
+    return {
+        step["paragraph_support_idx"]: hop
+        for hop, step in enumerate(steps)
+        if step.get("paragraph_support_idx") is not None
+    }

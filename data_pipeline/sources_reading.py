@@ -1,0 +1,164 @@
+"""Reading comprehension with texts from elsewhere: TriviaQA's evidence, DuReader's web pages, NarrativeQA's stories."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from data_pipeline.adapting import Row, TextBuilder, field, list_field, optional_text, records, text_field, text_list
+from data_pipeline.records import Evidence, Rejected, Sample
+from data_pipeline.settings import SourceSpec
+from seer.errors import DocumentNotFound
+
+# ── TriviaQA ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def triviaqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
+    """One sample for each evidence document in which an answer stands: the source's own distant supervision.
+
+    Official rows name their documents by file (in `texts`: wikipedia/ and web/); hub rows carry the text.
+    """
+    question = optional_text(row, "Question", "question") or text_field(row, "question")
+    answer = row.get("Answer") or field(row, "answer")
+    if not isinstance(answer, Mapping):
+        raise Rejected(
+            "wrong_type", f"'answer' is {type(answer).__name__}; a record with value and aliases is required"
+        )
+    named = [optional_text(answer, "Value", "value"), *text_list(answer.get("Aliases") or answer.get("aliases") or [])]
+    answers = tuple(dict.fromkeys(name for name in named if name.strip()))
+    question_id = optional_text(row, "QuestionId", "question_id")
+    found = False
+    for name, text in _trivia_documents(row, spec):
+        if not any(answer.casefold() in text.casefold() for answer in answers):
+            continue
+        found = True
+        yield Sample(
+            id=f"{question_id}--{name}",
+            source=spec.label,
+            question=question,
+            context=text,
+            answers=answers,
+            document=name,
+        )
+    if not found:
+        raise Rejected("answer_not_in_context", f"{question_id}: no evidence document holds an answer")
+
+
+def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
+    """(name, text) of each evidence document."""
+    groups = (
+        ("wikipedia", row.get("EntityPages", row.get("entity_pages")), "wiki_context"),
+        ("web", row.get("SearchResults", row.get("search_results")), "search_context"),
+    )
+    missing = given = 0
+    for folder, pages, column in groups:
+        for page in records(pages or []):
+            given += 1
+            name = optional_text(page, "Filename", "filename")
+            text = (
+                optional_text(page, column) or read_text(spec.texts, f"{folder}/{name}") or read_text(spec.texts, name)
+            )
+            if text:
+                yield f"{folder}/{name}", text
+            else:
+                missing += 1
+    if given == 0 or missing == given:
+        hint = f"none of {given} texts is in '{spec.texts}'" if spec.texts else "set `texts` to the evidence folder"
+        raise Rejected("missing_text", hint)
+
+
+def read_text(folder: str, name: str) -> str:
+    """The text of a file inside `folder`; "" where there is none, or where the name leads outside."""
+    if not folder or not name:
+        return ""
+    root = Path(folder).resolve()
+    try:
+        path = (root / name).resolve()
+        if not path.is_relative_to(root) or not path.is_file():
+            return ""
+        return path.read_bytes().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+# ── DuReader ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def dureader(row: Row, spec: SourceSpec) -> Iterator[Sample]:
+    """A query, the pages a search found, and answers written from those that annotators selected."""
+    builder = TextBuilder()
+    evidence: list[Evidence] = []
+    for document in records(list_field(row, "documents")):
+        builder.add(f"{optional_text(document, 'title')}\n")
+        chosen = document.get("most_related_para") if document.get("is_selected") else None
+        for number, paragraph in enumerate(list_field(document, "paragraphs")):
+            if not isinstance(paragraph, str):
+                raise Rejected("wrong_type", f"a paragraph is {type(paragraph).__name__}; text is required")
+            span = builder.add(paragraph)
+            builder.add("\n")
+            if number == chosen and paragraph.strip():
+                evidence.append(Evidence(*span, hop=len(evidence)))
+        builder.add("\n")
+        builder.end_segment()
+    yield Sample(
+        id=optional_text(row, "question_id"),
+        source=spec.label,
+        question=text_field(row, "question"),
+        context=builder.text,
+        answers=tuple(text_list(row.get("answers") or [])),
+        kind="free",
+        evidence=tuple(evidence) or None,
+        segments=builder.segments,
+        provenance={"type": optional_text(row, "question_type")},
+    )
+
+
+# ── NarrativeQA ──────────────────────────────────────────────────────────────────────────────────
+
+
+def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
+    """A question about a whole story, with two answers in annotators' own words."""
+    document = row.get("document")
+    if isinstance(document, Mapping):
+        document_id, text = optional_text(document, "id"), text_field(document, "text")
+        question = field(row, "question")
+        texts = (text_field(question, "text") if isinstance(question, Mapping) else text_field(row, "question"),)
+        answers = [optional_text(answer, "text") for answer in records(field(row, "answers"))]
+    else:
+        document_id, texts = text_field(row, "document_id"), (text_field(row, "question"),)
+        if optional_text(row, "set") not in ("", "train") and not spec.allow_other_splits:
+            raise Rejected("not_train", f"set '{row['set']}'")
+        answers = [optional_text(row, name) for name in ("answer1", "answer2")]
+        text = _story(spec.texts, document_id)
+        if not text:
+            raise Rejected(
+                "missing_text", f"no {document_id}.content in '{spec.texts}'; set `texts` to the stories' folder"
+            )
+    from data_pipeline.sources_documents import short_hash
+
+    yield Sample(
+        id=f"{document_id}-{short_hash(texts[0])}",
+        source=spec.label,
+        question=texts[0],
+        context=text,
+        answers=tuple(dict.fromkeys(answer for answer in answers if answer.strip())),
+        kind="free",
+        document=document_id,
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _story(folder: str, document_id: str) -> str:
+    """Rows of one story follow each other; a story is read once."""
+    return read_text(folder, f"{document_id}.content") or read_text(folder, f"{document_id}.txt")
+
+
+def narrativeqa_rows(path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 0) -> Iterator[Row]:
+    """Rows of the official qaps.csv."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
+            yield from csv.DictReader(file)
+    except FileNotFoundError:
+        raise DocumentNotFound(f"no data at '{path}'; give the official qaps.csv") from None

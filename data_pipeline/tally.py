@@ -1,0 +1,147 @@
+"""Counting what becomes of every record: by source, stage and reason, with a few examples of each reason."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_pipeline.records import REASONS, STAGES, Agreement, Outcome, Rejection
+from seer.errors import SeerError
+
+MAX_EXAMPLES = 3
+_MAX_DETAIL_CHARS = 200
+_GRACE_RECORDS = 50
+
+
+class BuildStopped(SeerError, RuntimeError):
+    """A build that ended before its set was whole: too many faults, or the budget."""
+
+
+@dataclass
+class SourceTally:
+    """What became of one source's records."""
+
+    records: int = 0
+    written: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    pages: Counter[int] = field(default_factory=Counter)
+    relevant_pages: Counter[int] = field(default_factory=Counter)
+    agreement: Agreement = field(default_factory=Agreement)
+    notes: Counter[str] = field(default_factory=Counter)
+    reasons_made_by: Counter[str] = field(default_factory=Counter)
+
+    def retention(self) -> dict[str, int]:
+        """Records left after each stage, `read` first."""
+        left = self.records
+        kept = {"read": left}
+        for stage in STAGES:
+            left -= sum(count for reason, count in self.rejected.items() if REASONS[reason].stage == stage)
+            kept[stage] = left
+        return kept
+
+
+class Tally:
+    """Counts outcomes; the same outcomes in the same order give the same statistics."""
+
+    def __init__(self, max_fault_share: float = 1.0) -> None:
+        self.sources: dict[str, SourceTally] = {}
+        self.records = self.written = self.faults = 0
+        self._max_fault_share = max_fault_share
+
+    def add(self, outcome: Outcome, written: bool) -> None:
+        """Count one outcome. Raises BuildStopped where faults pass their share."""
+        tally = self.sources.setdefault(outcome.source, SourceTally())
+        tally.records += 1
+        self.records += 1
+        if outcome.rejection is not None:
+            self._reject(tally, outcome.rejection)
+        if outcome.agreement is not None:
+            tally.agreement += outcome.agreement
+        tally.notes.update(outcome.notes)
+        if written:
+            tally.written += 1
+            self.written += 1
+            tally.pages[outcome.pages] += 1
+            tally.relevant_pages[outcome.relevant_pages] += 1
+            made_by = {trajectory.provenance["reason"] for trajectory in outcome.trajectories.values()}
+            tally.reasons_made_by.update(made_by)
+        if self.records >= _GRACE_RECORDS:
+            self.check_faults()
+
+    def _reject(self, tally: SourceTally, rejection: Rejection) -> None:
+        tally.rejected[rejection.reason] += 1
+        self.faults += REASONS[rejection.reason].fault
+        examples = tally.examples[rejection.reason]
+        if len(examples) < MAX_EXAMPLES:
+            examples.append({"id": rejection.id[:_MAX_DETAIL_CHARS], "detail": rejection.detail[:_MAX_DETAIL_CHARS]})
+
+    def check_faults(self) -> None:
+        if self.records and self.faults / self.records > self._max_fault_share:
+            raise BuildStopped(
+                f"{self.faults} of {self.records} records are faulty, more than max_fault_share = "
+                f"{self._max_fault_share:g} allows; mend the input, or allow more\n{self.table()}"
+            )
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything counted, as JSON; no times, so that equal runs give equal bytes."""
+        return {
+            "records": self.records,
+            "written": self.written,
+            "faults": self.faults,
+            "sources": {name: _source_statistics(tally) for name, tally in sorted(self.sources.items())},
+        }
+
+    def table(self) -> str:
+        """Retention and rejections as plain text."""
+        return "\n".join([*_retention_lines(self.sources), *_rejection_lines(self.sources)])
+
+
+def _source_statistics(tally: SourceTally) -> dict[str, Any]:
+    agreed = tally.agreement
+    statistics: dict[str, Any] = {
+        "retention": tally.retention(),
+        "written": tally.written,
+        "rejected": dict(sorted(tally.rejected.items())),
+        "examples": {reason: tally.examples[reason] for reason in sorted(tally.examples)},
+        "pages": _histogram(tally.pages),
+        "relevant_pages": _histogram(tally.relevant_pages),
+        "reasoning": dict(sorted(tally.reasons_made_by.items())),
+        "notes": dict(sorted(tally.notes.items())),
+    }
+    if agreed != Agreement():
+        statistics["agreement_with_gold"] = {
+            "pages_both": agreed.both,
+            "pages_judge_only": agreed.judge_only,
+            "pages_gold_only": agreed.gold_only,
+            "pages_neither": agreed.neither,
+            **{name: _rounded(getattr(agreed, name)) for name in ("precision", "recall", "kappa")},
+        }
+    return statistics
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _histogram(counts: Counter[int]) -> dict[str, int]:
+    return {str(value): counts[value] for value in sorted(counts)}
+
+
+def _retention_lines(sources: dict[str, SourceTally]) -> Iterator[str]:
+    names = ("read", *STAGES, "written")
+    yield f"{'source':<16}" + "".join(f"{name:>10}" for name in names)
+    for name, tally in sorted(sources.items()):
+        kept = {**tally.retention(), "written": tally.written}
+        yield f"{name[:16]:<16}" + "".join(f"{kept[column]:>10,}" for column in names)
+
+
+def _rejection_lines(sources: dict[str, SourceTally]) -> Iterator[str]:
+    total: Counter[str] = Counter()
+    for tally in sources.values():
+        total.update(tally.rejected)
+    for reason, count in sorted(total.items(), key=lambda item: (-item[1], item[0])):
+        info = REASONS[reason]
+        yield f"  {count:>8,}  {reason:<22} {info.meaning}{' (fault)' if info.fault else ''}"
