@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.evaluation.longbench import EXIT_GAPS, MANIFEST_NAME, PartialRunError, read_records, score_folder
+from seer.evaluation.longbench import EXIT_GAPS, PartialRunError, read_records, score_folder
+from seer.evaluation.runfiles import MANIFEST_NAME
 from seer.evaluation.tasks import CATEGORIES, TASKS, build_question, find_task, load_templates
 from seer.schema import Prediction, Status
 

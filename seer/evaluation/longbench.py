@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
+from seer.evaluation.runfiles import NUM_INPUTS, read_manifest
 from seer.evaluation.scorers import CodeRatio, Postprocess, Score, postprocess, score_sample
 from seer.evaluation.tasks import CATEGORIES, TASKS, Task
 
-MANIFEST_NAME = "run.json"
-"""Written by `predict` beside the predictions: what was asked for, and how."""
 EXIT_GAPS = 4
 """Exit code of the command line where inputs are missing (3 is `seer ask`'s "not answerable")."""
 
@@ -196,7 +195,7 @@ def score_folder(
     files = {name: folder / f"{name}.jsonl" for name in TASKS if (folder / f"{name}.jsonl").is_file()}
     if not files:
         raise InputError(f"'{path}' holds no <task>.jsonl of a LongBench task; the tasks are {', '.join(TASKS)}")
-    expected = manifest.get("num_inputs") or {name: task.num_records for name, task in TASKS.items()}
+    expected = manifest.get(NUM_INPUTS) or {name: task.num_records for name, task in TASKS.items()}
     tasks = {
         name: _score_task(TASKS[name], list(_read_json_lines(file)), file, how, ratio, int(expected.get(name, 0)))
         for name, file in files.items()
@@ -215,20 +214,6 @@ class PartialRunError(InputError):
     """A run that lacks predictions, where the caller did not ask for partial scores."""
 
     exit_code = EXIT_GAPS
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What `predict` wrote about the run; empty for runs made elsewhere."""
-    path = folder / MANIFEST_NAME
-    if not path.is_file():
-        return {}
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}; delete it to score against the full benchmark") from None
-    if not isinstance(manifest, dict):
-        raise InputError(f"'{path}' must hold a JSON object; delete it to score against the full benchmark")
-    return manifest
 
 
 def _score_task(

@@ -33,8 +33,6 @@ class Task:
     """False where the benchmark calls for plain continuation, without a chat template."""
     first_line: bool = False
     """True where only the first line of a prediction counts."""
-    stop_at_newline: bool = False
-    """True where generation ends with the first line."""
     input_ends_document: bool = False
     """True where the input is the end of the document itself: code to go on with."""
 
@@ -170,7 +168,6 @@ _ALL = (
         "{input}",
         chat=False,
         first_line=True,
-        stop_at_newline=True,
     ),
     Task(
         "lsht",

@@ -1,0 +1,161 @@
+"""A run on disk: a folder with one `<task>.jsonl` of predictions per task and `run.json` beside them.
+
+A prediction is one line, written by one call that appends. So a run may be killed at any moment: every whole line
+is a finished input, and a torn last line is cut off when the run goes on (`RunFolder.finished`). One process at a
+time may write to a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic import ValidationError
+
+from seer.errors import ConfigError, InputError
+from seer.schema import Prediction, Status
+
+MANIFEST_NAME = "run.json"
+LOCK_NAME = ".lock"
+SESSIONS = "sessions"
+"""Manifest key: what may differ each time a run is gone on with, such as library versions."""
+NUM_INPUTS = "num_inputs"
+"""Manifest key: how many inputs each task has."""
+
+
+class RunFolder:
+    """The folder of a run, held for writing: `with RunFolder(path) as run: run.append(prediction)`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    def __enter__(self) -> RunFolder:
+        import fcntl
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise InputError(f"'{self.path}' can't hold a run: {error.strerror}; give another folder") from None
+        try:
+            # The system lets go of the lock when the process ends, however it ends.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = None
+            raise InputError(f"another process writes to '{self.path}'; wait for it or give another folder") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lock is not None
+        os.close(self._lock)
+        self._lock = None
+
+    def finished(self, task: str, *, drop_failed: bool = False) -> dict[str, Status]:
+        """Status by id of the inputs that a task's file holds, after cutting off a torn last line.
+
+        `drop_failed` removes failed predictions from the file, so that they are done again.
+        """
+        file = self.path / f"{task}.jsonl"
+        if not file.exists():
+            return {}
+        predictions = {prediction.id: prediction for prediction in read_predictions(file, repair=True)}
+        if drop_failed:
+            kept = [one for one in predictions.values() if one.status is not Status.FAILED]
+            write_whole(file, "".join(map(to_line, kept)))
+            return {one.id: one.status for one in kept}
+        return {identifier: prediction.status for identifier, prediction in predictions.items()}
+
+    def append(self, predictions: Iterable[Prediction]) -> None:
+        """Append, one write per line; on the disk when this returns."""
+        by_task: dict[str, list[str]] = {}
+        for prediction in predictions:
+            by_task.setdefault(prediction.task, []).append(to_line(prediction))
+        for task, lines in by_task.items():
+            with (self.path / f"{task}.jsonl").open("ab", buffering=0) as file:
+                for line in lines:
+                    _write_all(file.fileno(), line.encode("utf-8"))
+                os.fsync(file.fileno())
+
+    def open_manifest(self, asked: Mapping[str, Any], session: Mapping[str, Any]) -> None:
+        """Write what this run is; refuse to go on with a run that is another one.
+
+        Everything in `asked` but the number of inputs must be as it was; `session` is added to the list of sessions.
+        """
+        before = read_manifest(self.path)
+        asked = json.loads(json.dumps(asked))  # as it will be read back: lists for tuples
+        for key in before.keys() | asked.keys() if before else ():
+            if key not in (SESSIONS, NUM_INPUTS) and before.get(key) != asked.get(key):
+                raise ConfigError(
+                    f"'{self.path}' holds a run with {key} {before.get(key)!r}, not {asked.get(key)!r}; "
+                    f"give another folder, or the same settings to go on with it"
+                )
+        counts = dict(before.get(NUM_INPUTS, {})) | dict(asked[NUM_INPUTS])
+        manifest = {**asked, NUM_INPUTS: counts, SESSIONS: [*before.get(SESSIONS, ()), dict(session)]}
+        write_whole(self.path / MANIFEST_NAME, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `predict` wrote about the run; empty for runs made elsewhere."""
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return {}
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}; without it the run counts as one made elsewhere") from None
+    counts = manifest.get(NUM_INPUTS, {}) if isinstance(manifest, dict) else None
+    if not isinstance(counts, dict) or not all(isinstance(number, int) for number in counts.values()):
+        raise InputError(f"'{path}' must hold a JSON object, with a number for each task in '{NUM_INPUTS}'")
+    return dict(manifest)
+
+
+def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
+    """Seer's own predictions of one task, in the file's order. `repair` cuts off a last line that is not whole."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"'{file}' cannot be read: {error.strerror}") from None
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content) and repair:
+        os.truncate(file, whole)
+        content = content[:whole]
+    predictions = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            predictions.append(Prediction.model_validate_json(line))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise InputError(f"'{file}', line {number}: not a prediction of Seer's: {place} {fault['msg']}") from None
+    return predictions
+
+
+def to_line(prediction: Prediction) -> str:
+    """One JSON line. Lone surrogates, which UTF-8 cannot hold, become question marks."""
+    text = json.dumps(prediction.model_dump(mode="json"), ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode("utf-8") + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write under a temporary name, then rename: readers see the old file or the new one."""
+    temporary = path.with_name(path.name + ".partial")
+    with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
