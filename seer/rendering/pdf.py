@@ -11,7 +11,6 @@ outlines and the boxes of missing characters, is drawn as outlines at the same p
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -31,18 +30,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Engine = Literal["pdfium", "poppler"]
-_SUPERSAMPLING = 2
-"""pdfium sets each glyph on a whole pixel; drawing at twice the size and averaging halves that error."""
-_MAX_SUPERSAMPLED_PX = 4_000_000
+_MAX_STRING_GLYPHS = 32
+"""A PDF holds advances rounded to a thousandth of an em; a longer string would drift from the layout."""
 
 
-def pdf_bytes(document: Document) -> bytes:
-    """The document's pages as a PDF: as many pages, each of its page's size, every line where the raster has it."""
+def pdf_bytes(document: Document, *, compress: bool = True) -> bytes:
+    """The document's pages as a PDF: as many pages, each of its page's size, every line where the raster has it.
+
+    Uncompressed is quicker, for a PDF that is only drawn and thrown away.
+    """
     from reportlab.pdfgen.canvas import Canvas
 
     measure = Measure(document.style, load_chain(document.style.fonts))
     buffer = io.BytesIO()
-    canvas = Canvas(buffer, invariant=1)
+    canvas = Canvas(buffer, invariant=1, pageCompression=int(compress))
     canvas.setTitle(document.name.encode("utf-8", "replace").decode())
     names = [_register(font) for font in measure.chain.fonts]
     pieces = (document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS))
@@ -73,24 +74,11 @@ def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArra
         raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
     try:
         for page in pdf:
-            width_px, height_px = (math.ceil(points * dpi / 72 - 1e-6) for points in page.get_size())
-            scale = _SUPERSAMPLING if width_px * height_px <= _MAX_SUPERSAMPLED_PX else 1
-            image = page.render(scale=dpi / 72 * scale, grayscale=True).to_numpy()
-            yield _shrunk(image.reshape(image.shape[:2]), scale, width_px, height_px)
+            image = page.render(scale=dpi / 72, grayscale=True).to_numpy()
+            yield np.ascontiguousarray(image.reshape(image.shape[:2]))
             page.close()
     finally:
         pdf.close()
-
-
-def _shrunk(image: NDArray[np.uint8], scale: int, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Average squares of `scale` pixels; a row or column that rounding left out is white."""
-    if scale == 1 and image.shape == (height_px, width_px):
-        return np.ascontiguousarray(image)
-    whole = np.full((height_px * scale, width_px * scale), 255, np.uint16)
-    rows, columns = min(len(image), len(whole)), min(image.shape[1], whole.shape[1])
-    whole[:rows, :columns] = image[:rows, :columns]
-    sums = sum(whole[y::scale, x::scale] for y in range(scale) for x in range(scale))
-    return np.asarray(sums // (scale * scale), np.uint8)
 
 
 def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
@@ -141,7 +129,7 @@ def _write_page(canvas: Any, layout: PageLayout, measure: Measure, names: list[s
             text.setFillGray(0.5 if is_mark else 0.0)
         text.setTextOrigin(glyphs.x_sub[first] / SUB_PX, layout.height_px - int(glyphs.baseline_px[first]))
         source = layout.text[int(glyphs.offset[first]) : int(glyphs.offset[last - 1]) + 1]
-        text.textOut(measure.chain.newline_mark if is_mark else source)
+        text.textLine(measure.chain.newline_mark if is_mark else source)
     canvas.drawText(text)
     canvas.setFillGray(0.0)
     for k in np.flatnonzero(~as_text).tolist():
@@ -181,6 +169,7 @@ def _strings(
     joined &= (gaps == 1) | (gaps > 1) & (fonts[1:] == 0)
     joined &= (glyphs.baseline_px[1:] == glyphs.baseline_px[:-1]) & (glyphs.slot[1:] != NEWLINE)
     joined &= glyphs.slot[:-1] != NEWLINE
+    joined &= np.arange(1, num) % _MAX_STRING_GLYPHS != 0
     starts = np.flatnonzero(np.concatenate(([True], ~joined)))
     for first, last in zip(starts.tolist(), [*starts[1:].tolist(), num], strict=True):
         if as_text[first]:
