@@ -151,6 +151,15 @@ class ScoreReport:
         return sum(task.num_failures for task in self.tasks.values())
 
     @property
+    def num_inputs(self) -> int:
+        return sum(len(task.sample_scores) for task in self.tasks.values())
+
+    @property
+    def num_benchmark(self) -> int:
+        """Inputs of the full benchmark."""
+        return sum(task.num_records for task in TASKS.values())
+
+    @property
     def deep(self) -> int:
         return sum(task.num_deep for task in self.tasks.values())
 

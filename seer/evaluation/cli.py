@@ -1,0 +1,313 @@
+"""`seer eval`: predict, score and compare.
+
+    seer eval longbench --data DIR --model DIR --out RUN      predict and score in one
+    seer eval predict   --data DIR --model DIR --out RUN      only predict; run it again to go on
+    seer eval score     --benchmark longbench RUN --json      only score; reads files, needs no model
+    seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
+
+Exit codes: 0 done, 2 bad input, 4 inputs are missing from a run (also where --partial scored the rest). Failed inputs
+are results: they are counted and shown, and leave the exit code at 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from seer.evaluation.longbench import LongBenchRecord, ScoreReport
+    from seer.evaluation.predict import OnProgress
+
+app = typer.Typer(
+    name="eval",
+    help="Predict, score and compare on benchmarks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[Path, typer.Option(help="Folder of <task>.jsonl files with LongBench records.")]
+Out = Annotated[Path, typer.Option(help="Folder of the run: predictions and run.json.")]
+SystemName = Annotated[
+    str,
+    typer.Option(
+        "--system", help="seer, seer-k0 (no retrieval), visual, text, auto, or a forced selector such as bm25."
+    ),
+]
+Engine = Annotated[str, typer.Option(help="hf, scripted (no model: selects page 1 and quotes it), …")]
+Model = Annotated[str | None, typer.Option(help="Checkpoint folder, or the model's name where the engine has one.")]
+Selector = Annotated[
+    str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
+]
+Style = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
+Tasks = Annotated[str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all that are there.")]
+Limit = Annotated[int | None, typer.Option(help="Only the first N inputs of each task.")]
+BatchSize = Annotated[int, typer.Option(help="Inputs given to the system at once.")]
+Concurrency = Annotated[int, typer.Option(help="Batches in flight at once.")]
+RetryRounds = Annotated[int, typer.Option(help="Further rounds over inputs that failed (three is the paper's policy).")]
+RetryFailed = Annotated[bool, typer.Option(help="Also do again what an earlier session recorded as failed.")]
+ReasoningTokens = Annotated[
+    int | None,
+    typer.Option(help="Tokens granted on top of each task's limit. Default: 1024 where the system reasons, else 0."),
+]
+Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, in place of our own.")]
+MaxContext = Annotated[int | None, typer.Option(help="Text baselines: cut the middle out of longer documents.")]
+Labels = Annotated[Path | None, typer.Option(help="Gold pages by id (JSONL: id, pages), for the oracle selector.")]
+Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
+]
+PostprocessOption = Annotated[str, typer.Option("--postprocess", help="official, or glyph: white space collapsed.")]
+CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
+Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the scores as one last line of JSON.")]
+
+REASONING_TOKENS = 1024
+"""The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
+
+
+@app.command()
+def longbench(
+    data: Data,
+    out: Out,
+    system: SystemName = "seer",
+    engine: Engine = "hf",
+    model: Model = None,
+    selector: Selector = "model",
+    style: Style = "seer",
+    device: Device = "auto",
+    tasks: Tasks = None,
+    limit: Limit = None,
+    batch_size: BatchSize = 8,
+    concurrency: Concurrency = 1,
+    retry_rounds: RetryRounds = 3,
+    retry_failed: RetryFailed = False,
+    reasoning_tokens: ReasoningTokens = None,
+    prompts: Prompts = None,
+    max_context_tokens: MaxContext = None,
+    labels: Labels = None,
+    match: Match = None,
+    settings: Settings = None,
+    postprocess: PostprocessOption = "official",
+    code_ratio: CodeRatioOption = "difflib",
+    as_json: AsJson = False,
+) -> None:
+    """Predict with a system over LongBench records, then score."""
+    from seer.evaluation.longbench import score_folder
+
+    predict(
+        data=data,
+        out=out,
+        system=system,
+        engine=engine,
+        model=model,
+        selector=selector,
+        style=style,
+        device=device,
+        tasks=tasks,
+        limit=limit,
+        batch_size=batch_size,
+        concurrency=concurrency,
+        retry_rounds=retry_rounds,
+        retry_failed=retry_failed,
+        reasoning_tokens=reasoning_tokens,
+        prompts=prompts,
+        max_context_tokens=max_context_tokens,
+        labels=labels,
+        match=match,
+        settings=settings,
+    )
+    _show(score_folder(out, postprocess=postprocess, code_ratio=code_ratio), as_json)
+
+
+@app.command()
+def predict(
+    data: Data,
+    out: Out,
+    system: SystemName = "seer",
+    engine: Engine = "hf",
+    model: Model = None,
+    selector: Selector = "model",
+    style: Style = "seer",
+    device: Device = "auto",
+    tasks: Tasks = None,
+    limit: Limit = None,
+    batch_size: BatchSize = 8,
+    concurrency: Concurrency = 1,
+    retry_rounds: RetryRounds = 3,
+    retry_failed: RetryFailed = False,
+    reasoning_tokens: ReasoningTokens = None,
+    prompts: Prompts = None,
+    max_context_tokens: MaxContext = None,
+    labels: Labels = None,
+    match: Match = None,
+    settings: Settings = None,
+) -> None:
+    """Predict only. The same command goes on with an interrupted run; every input gets a result."""
+    from seer.config import load_config
+    from seer.counting import load_counter
+    from seer.evaluation.pages import matched_budgets, read_page_labels
+    from seer.evaluation.predict import PredictOptions
+    from seer.evaluation.predict import predict as predict_records
+    from seer.evaluation.tasks import load_templates
+    from seer.policy import ReadingPolicy
+    from seer.systems.base import build_system
+
+    records = read_data(data, tasks.split(",") if tasks else None, limit)
+    options = PredictOptions(
+        batch_size=batch_size,
+        concurrency=concurrency,
+        retry_rounds=retry_rounds,
+        retry_failed=retry_failed,
+        reasoning_tokens=_reasoning_tokens(system) if reasoning_tokens is None else reasoning_tokens,
+        max_context_tokens=max_context_tokens,
+        templates=load_templates(prompts) if prompts else None,
+        gold_pages=read_page_labels(labels) if labels else {},
+        page_budgets=matched_budgets(match) if match else {},
+    )
+    policy = load_config(ReadingPolicy, None, settings or [])
+    built = build_system(
+        system, engine=engine, model=model, selector=selector, style=style, policy=policy, device=device
+    )
+    describe: Mapping[str, Any] = {
+        "engine": engine,
+        "model": model,
+        "selector": selector,
+        "style": style,
+        "policy": policy.model_dump(mode="json"),
+    }
+    count = load_counter(model).count if max_context_tokens is not None else None
+    with _progress() as on_progress:
+        summary = predict_records(
+            records, built, out, options, describe=describe, count_tokens=count, on_progress=on_progress
+        )
+    typer.echo(
+        f"{summary.num_inputs} inputs: {summary.num_already_done} done before, {summary.num_predicted} predicted now, "
+        f"{summary.num_failed} failed in all",
+        err=True,
+    )
+
+
+@app.command()
+def score(
+    run: Annotated[Path, typer.Argument(help="Folder of <task>.jsonl files: a run of ours or a published one.")],
+    benchmark: Annotated[str, typer.Option(help="longbench.")] = "longbench",
+    postprocess: PostprocessOption = "official",
+    code_ratio: CodeRatioOption = "difflib",
+    partial: Partial = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a folder of predictions. Failures stay in the denominator."""
+    from seer.errors import InputError
+    from seer.evaluation.longbench import EXIT_GAPS, score_folder
+
+    if benchmark != "longbench":
+        raise InputError(f"no benchmark '{benchmark}' to score; known: longbench")
+    report = score_folder(run, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
+    _show(report, as_json)
+    if report.gaps:
+        raise typer.Exit(EXIT_GAPS)
+
+
+# ── Predicting ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _reasoning_tokens(system: str) -> int:
+    return 0 if system in ("visual", "text") else REASONING_TOKENS
+
+
+def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> list[LongBenchRecord]:
+    """The records of a data folder, or of its folder `data`, in the benchmark's order."""
+    from itertools import islice
+
+    from seer.errors import InputError
+    from seer.evaluation.longbench import read_records
+    from seer.evaluation.tasks import TASKS, find_task
+
+    if limit is not None and limit < 1:
+        raise InputError(f"--limit is {limit}; give at least 1 input per task")
+    wanted = [find_task(name.strip()).name for name in tasks] if tasks else list(TASKS)
+    for place in (folder, folder / "data"):
+        files = {name: place / f"{name}.jsonl" for name in wanted if (place / f"{name}.jsonl").is_file()}
+        if files:
+            break
+    missing = [name for name in tasks or () if name.strip() not in files]
+    if missing or not files:
+        raise InputError(
+            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of LongBench's files"
+        )
+    return [record for name, file in files.items() for record in islice(read_records(file, TASKS[name]), limit)]
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("predicting"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        line = bar.add_task("predicting", total=None, failed=0)
+
+        def show(done: int, total: int, failed: int) -> None:
+            bar.update(line, completed=done, total=total, failed=failed)
+
+        yield show
+
+
+# ── Showing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _show(report: ScoreReport, as_json: bool) -> None:
+    """The table, on standard error where standard output is for JSON."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=_title(report), caption=_caption(report))
+    table.add_column("task", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    for name in ("score", "inputs", "failed", "gaps"):
+        table.add_column(name, justify="right")
+    for category, mean in report.categories.items():
+        for name, task in report.tasks.items():
+            if task.task.category == category:
+                counts = (len(task.sample_scores), task.num_failures, task.num_missing)
+                table.add_row(name, task.task.metric.value, f"{task.score:.2f}", *map(str, counts))
+        table.add_row(f"= {category}", "mean", f"{mean:.2f}", style="bold")
+        table.add_section()
+    table.add_row("= all", "mean of categories", f"{report.macro:.2f}", "", str(report.failures), style="bold")
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
+
+
+def _title(report: ScoreReport) -> str:
+    gaps = sum(report.gaps.values())
+    if gaps:
+        return f"LongBench, PARTIAL: {gaps} inputs missing"
+    if report.num_inputs < report.num_benchmark:
+        return f"LongBench, {report.num_inputs} of its {report.num_benchmark} inputs"
+    return "LongBench"
+
+
+def _caption(report: ScoreReport) -> str:
+    lines = [
+        f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",
+        f"prompts {report.manifest.get('prompts', 'not known')}, {report.failures} failed inputs count 0",
+    ]
+    if report.deep:
+        lines.append(f"{report.deep} samples that the published scorer would fail on and count 0")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""`seer eval`: predict, score, and what the exit code tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seer.errors import InputError
+from seer.evaluation.cli import app, read_data
+from seer.evaluation.longbench import EXIT_GAPS
+from seer.evaluation.runfiles import read_manifest, read_predictions
+
+
+@pytest.fixture()
+def data(tmp_path: Path) -> Path:
+    """A small benchmark of our own in LongBench's shape."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    qa = [
+        {
+            "input": f"Who found ruin {n}?",
+            "context": f"Digger {n}\nfound ruin {n}.",
+            "answers": [f"Digger {n}"],
+            "length": 5,
+        }
+        for n in range(4)
+    ]
+    classes = {"all_classes": ["Digger 7", "Other"], "answers": ["Digger 7"], "_id": "t7"}
+    trec = [{"input": "Question: x\nType:", "context": "Digger 7", **classes}]
+    for name, lines in {"hotpotqa": qa, "trec": trec}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_predict_and_score_in_one(data, tmp_path):
+    out = tmp_path / "run"
+    result = invoke("longbench", "--data", data, "--engine", "scripted", "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout.splitlines()[-1])
+    assert scores["scores"] == {"hotpotqa": 100.0, "trec": 100.0}, "the scripted engine quotes the first line"
+    assert scores["failures"] == 0
+    assert [one.id for one in read_predictions(out / "trec.jsonl")] == ["t7"]
+    manifest = read_manifest(out)
+    assert (manifest["engine"], manifest["selector"], manifest["style"]) == ("scripted", "model", "seer")
+    again = invoke("score", out, "--json")
+    assert again.exit_code == 0
+    assert json.loads(again.stdout.splitlines()[-1]) == scores
+
+
+def test_a_forced_selector_with_budgets_matched_to_another_run(data, tmp_path):
+    assert invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "a").exit_code == 0
+    matched = invoke(
+        *("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "b"),
+        *("--system", "bm25", "--match", tmp_path / "a", "--tasks", "hotpotqa", "--limit", 2),
+    )
+    assert matched.exit_code == 0, matched.output
+    predictions = read_predictions(tmp_path / "b/hotpotqa.jsonl")
+    assert [one.selected_pages for one in predictions] == [(1,), (1,)]
+    assert not (tmp_path / "b/trec.jsonl").exists()
+
+
+def test_exit_codes_tell_gaps(data, tmp_path):
+    out = tmp_path / "run"
+    invoke("predict", "--data", data, "--engine", "scripted", "--out", out)
+    lines = (out / "hotpotqa.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (out / "hotpotqa.jsonl").write_text("".join(lines[:3]), encoding="utf-8")
+    refused = invoke("score", out, "--json")
+    assert refused.exit_code != 0
+    assert getattr(refused.exception, "exit_code", None) == EXIT_GAPS
+    assert "hotpotqa (1)" in str(refused.exception)
+    scored = invoke("score", out, "--partial", "--json")
+    assert scored.exit_code == EXIT_GAPS
+    assert "PARTIAL: 1 inputs missing" in scored.stderr
+    assert json.loads(scored.stdout.splitlines()[-1])["partial"] == {"hotpotqa": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tasks", "hotpot"], "'hotpot' is not a LongBench task"),
+        (["--tasks", "lcc"], "has no lcc.jsonl"),
+        (["--limit", "0"], "--limit is 0"),
+        (["--system", "none"], "no system 'none'"),
+        (["--engine", "hf"], "no model given"),
+        (["--prompts", "none.json"], "no prompt file"),
+        (["--batch-size", "0"], "batch_size is 0"),
+    ],
+)
+def test_bad_input_is_refused(data, tmp_path, arguments, message):
+    result = invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "run", *arguments)
+    assert message in str(result.exception)
+    assert getattr(result.exception, "exit_code", None) == 2
+
+
+def test_data_may_lie_in_a_folder_named_data(data):
+    assert len(read_data(data.parent, None, None)) == 5
+    with pytest.raises(InputError, match="has no <task>"):
+        read_data(data / "none", None, None)
+
+
+def test_one_record_of_each_real_task_is_predicted_and_scored(shared_data, tmp_path):
+    result = invoke(
+        *("longbench", "--data", shared_data / "longbench/samples", "--engine", "scripted"),
+        *("--out", tmp_path, "--limit", 1, "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout.splitlines()[-1])["scores"]) == 21
+    assert "21 of its 4750 inputs" in result.stderr
