@@ -1,12 +1,12 @@
 """The direct raster: placed glyphs become a grey page, straight from cached glyph bitmaps.
 
-Ink has sixteen levels, which a 4-bit PNG holds exactly. An atlas keeps each glyph at four horizontal sub-pixel
-phases as a short list of words: eight pixels of one row in a uint64, one byte a pixel, blank words left out. Drawing a
-page expands its glyphs to words, shifts them onto word boundaries and adds them up with one `np.add.at`: sixteen
+Ink has sixteen levels, which a 4-bit PNG holds exactly. A glyph is kept as a short list of words: eight pixels of one
+row in a uint64, one byte a pixel, blank words left out, at four horizontal sub-pixel phases and already shifted onto
+word borders. Drawing a page lists the words of all its glyphs and adds them up with one `np.add.at`. Sixteen
 overlapping glyphs fit in a byte (16 x 15 = 240 < 256), so no sum runs into its neighbour, and the order of drawing
 cannot matter.
 
-    page (rows, stride) of uint64 words:    |........|..gggggg|gg......|     a glyph row lies across two words
+    a row of a page, in words of eight pixels:    |........|..gggggg|gg......|    a glyph's row across two of them
 """
 
 from __future__ import annotations
@@ -36,34 +36,108 @@ _UNBUILT = -1
 _MAX_BATCH_BYTES = 4 << 20
 
 
-class Atlas:
-    """Glyphs of one font chain at one size, as words. Grows as glyphs are first drawn."""
+class WordStore:
+    """Rows of words, each word at a place: a list of lists in flat arrays, for `expand` to unroll many rows at once."""
 
-    def __init__(self, chain: FontChain, size_px: float) -> None:
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self._size = 0
+        self._first = np.zeros(1024, np.int32)
+        self._count = np.zeros(1024, np.int32)
+        self._place = np.zeros(8192, np.int32)
+        self._word = np.zeros(8192, np.uint64)
+
+    def append(self, counts: NDArray[np.int64], places: NDArray[np.int64], words: NDArray[np.uint64]) -> int:
+        """Add rows with these numbers of words. Returns the first new row; the others follow it."""
+        row, end_row, first, end = self.num_rows, self.num_rows + len(counts), self._size, self._size + len(words)
+        self._first, self._count = _grown(self._first, end_row), _grown(self._count, end_row)
+        self._place, self._word = _grown(self._place, end), _grown(self._word, end)
+        self._first[row:end_row] = first + np.cumsum(counts) - counts
+        self._count[row:end_row] = counts
+        self._place[first:end], self._word[first:end] = places, words
+        self.num_rows, self._size = end_row, end
+        return row
+
+    def counts(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self._count[rows]
+
+    def expand(
+        self, rows: NDArray[np.int32], origins: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+        """(place + its row's origin, word) of every word of every row."""
+        counts = self._count[rows]
+        total = int(counts.sum())
+        index = np.repeat(self._first[rows] - (np.cumsum(counts, dtype=np.int32) - counts), counts)
+        index += np.arange(total, dtype=np.int32)
+        places = np.repeat(origins, counts)
+        places += self._place[index]
+        return places, self._word[index]
+
+
+class Atlas:
+    """Glyphs of one font chain at one size, as words of a page of one width. Grows as glyphs are first drawn.
+
+    A glyph is drawn once for each sub-pixel phase (`_glyphs`), and shifted once for each way in which it may lie
+    across word borders (`_aligned`): what is left to do for a page is to add up words.
+    """
+
+    def __init__(self, chain: FontChain, size_px: float, page_width_px: int) -> None:
         self.chain = chain
         self.size_px = size_px
         self.pad_px = _round_up(int(size_px * 2) + 2 * _WORD_PX)
         """Blank border around the page under construction: how far ink may reach beyond it."""
+        self.stride_px = _round_up(page_width_px) + 4 * self.pad_px
         self._row_of_key = np.full(chain.num_slots * PHASES, _UNBUILT, np.int32)
         self._row_of_box: dict[int, int] = {}
-        self._first = np.zeros(1024, np.int64)
-        self._count = np.zeros(1024, np.int64)
-        self._size = 0
-        self._num_glyphs = 0
-        # Words of all glyphs, one after another: rows down from the baseline, pixels right of the pen, eight pixels.
-        self._dy = np.zeros(8192, np.int64)
-        self._dx = np.zeros(8192, np.int64)
-        self._word = np.zeros(8192, np.uint64)
+        self._glyphs = WordStore()
+        self._aligned_of_row = np.full(1024 * _WORD_PX, _UNBUILT, np.int32)
+        self._aligned = WordStore()
 
-    def rows(self, slots: NDArray[np.int64], phases: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The atlas row of each slot at its phase, building those not yet there."""
+    def words(
+        self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+        """(index, word): what to add to the page's words to draw each slot with its pen at that pixel of the page.
+
+        Pixels count along the rows, `stride_px` a row.
+        """
+        keys = self._rows(slots, phases) * _WORD_PX + (origins_px & (_WORD_PX - 1))
+        if self._glyphs.num_rows * _WORD_PX > len(self._aligned_of_row):
+            grown = np.full(2 * self._glyphs.num_rows * _WORD_PX, _UNBUILT, np.int32)
+            grown[: len(self._aligned_of_row)] = self._aligned_of_row
+            self._aligned_of_row = grown
+        rows = self._aligned_of_row[keys]
+        if (rows == _UNBUILT).any():
+            self._align(np.unique(keys[rows == _UNBUILT]))
+            rows = self._aligned_of_row[keys]
+        return self._aligned.expand(rows, (origins_px >> 3).astype(np.int32))
+
+    def _align(self, keys: NDArray[np.int64]) -> None:
+        """Shift glyphs onto word borders; what is pushed out of a word goes into the next one."""
+        rows, shifts = np.divmod(keys, _WORD_PX)
+        index = np.arange(len(keys), dtype=np.int32)
+        owner = np.repeat(index, self._glyphs.counts(rows))
+        places, words = self._glyphs.expand(rows.astype(np.int32), np.zeros(len(keys), np.int32))
+        at = places.astype(np.int64) + shifts[owner]
+        bits = ((at & (_WORD_PX - 1)) << 3).astype(np.uint64)
+        # two steps, since shifting by 64 is undefined
+        parts = np.concatenate((words << bits, (words >> np.uint64(1)) >> (np.uint64(63) - bits)))
+        at = np.concatenate((at >> 3, (at >> 3) + 1))
+        owner = np.concatenate((owner, owner))
+        order = np.argsort(owner, kind="stable")
+        order = order[parts[order] != 0]
+        counts = np.bincount(owner[order], minlength=len(keys))
+        first = self._aligned.append(counts, at[order], parts[order])
+        self._aligned_of_row[keys] = first + index
+
+    def _rows(self, slots: NDArray[np.int64], phases: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each slot at its phase in `_glyphs`, drawing those not yet there."""
         boxes = slots >= MISSING
         keys = np.where(boxes, 0, slots * PHASES + phases)
-        rows = self._row_of_key[keys]
+        rows = self._row_of_key[keys].astype(np.int64)
         unbuilt = rows == _UNBUILT
         if unbuilt.any():
             self._build(np.unique(keys[unbuilt]))
-            rows = self._row_of_key[keys]
+            rows = self._row_of_key[keys].astype(np.int64)
         for place in np.flatnonzero(boxes).tolist():
             code = int(slots[place]) - MISSING
             if code not in self._row_of_box:
@@ -71,16 +145,6 @@ class Atlas:
                 self._row_of_box[code] = self._add(box[None], left=0, top=-len(box))
             rows[place] = self._row_of_box[code]
         return rows
-
-    def expand(
-        self, rows: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
-        """(instance, dy, dx, word) of every word of every glyph instance."""
-        counts = self._count[rows]
-        total = int(counts.sum())
-        instance = np.repeat(np.arange(len(rows)), counts)
-        index = np.arange(total) + np.repeat(self._first[rows] - (np.cumsum(counts) - counts), counts)
-        return instance, self._dy[index], self._dx[index], self._word[index]
 
     def _build(self, keys: NDArray[np.int64]) -> None:
         """Add the glyphs of these keys, as many at a time as a few megabytes hold."""
@@ -148,24 +212,16 @@ class Atlas:
             levels = np.pad(levels, ((0, 0), (0, 0), (0, _round_up(width) - width)))
         words = np.ascontiguousarray(levels).view("<u8").astype(np.uint64)
         glyph, y, x = np.nonzero(words)
-        row, first, end = self._num_glyphs, self._size, self._size + len(y)
-        counts = np.bincount(glyph, minlength=num)
-        self._first, self._count = _grown(self._first, row + num), _grown(self._count, row + num)
-        self._dy, self._dx, self._word = (_grown(array, end) for array in (self._dy, self._dx, self._word))
-        self._first[row : row + num] = first + np.cumsum(counts) - counts
-        self._count[row : row + num] = counts
-        self._dy[first:end], self._dx[first:end] = y + top, x * _WORD_PX + left
-        self._word[first:end] = words[glyph, y, x]
-        self._num_glyphs, self._size = row + num, end
-        return row
+        places = (y + top) * self.stride_px + x * _WORD_PX + left
+        return self._glyphs.append(np.bincount(glyph, minlength=num), places, words[glyph, y, x])
 
 
 _LEVEL_OF_COVERAGE = ((np.arange(256) * MAX_LEVEL + 127) // 255).astype(np.uint8)
 
 
 @lru_cache(maxsize=4)
-def atlas_for(chain: FontChain, size_px: float) -> Atlas:
-    return Atlas(chain, size_px)
+def atlas_for(chain: FontChain, size_px: float, page_width_px: int) -> Atlas:
+    return Atlas(chain, size_px, page_width_px)
 
 
 def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
@@ -175,29 +231,20 @@ def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
 
 def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint8]:
     """Draw placed glyphs on a white page of this size."""
-    atlas = atlas_for(measure.chain, measure.style.font_size_px)
-    pad = atlas.pad_px
-    stride_px = _round_up(width_px) + 2 * pad
-    quarters = (glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES)
-    x, phase = np.divmod(quarters, PHASES)
-    keep = (x >= -pad) & (x < width_px + pad) & (glyphs.baseline_px < height_px + pad)
-    keep[_MAX_OVERLAP:] &= ~_piled_up(x, glyphs.baseline_px)
+    atlas = atlas_for(measure.chain, measure.style.font_size_px, measure.style.page_width_px)
+    pad, stride_px = atlas.pad_px, atlas.stride_px
+    x, phase = np.divmod((glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES), PHASES)
     slots, baseline = glyphs.slot, glyphs.baseline_px
+    keep = (x >= -pad) & (x < width_px + pad) & (baseline < height_px + pad)
+    keep[_MAX_OVERLAP:] &= ~_piled_up(x, baseline)
     if not keep.all():
         x, phase, slots, baseline = x[keep], phase[keep], slots[keep], baseline[keep]
-    instance, dy, dx, word = atlas.expand(atlas.rows(slots, phase))
-    at = ((baseline + 2 * pad) * stride_px + x + 2 * pad)[instance] + dy * stride_px + dx
-    shift = ((at & (_WORD_PX - 1)) << 3).astype(np.uint64)
-    at >>= 3
-    ink = np.zeros((height_px + 4 * pad) * (stride_px + 2 * pad) // _WORD_PX, np.uint64)
-    np.add.at(ink, at, word << shift)
-    # What a shift pushed out of the word belongs to the next one; two steps, since shifting by 64 is undefined.
-    rest = (word >> np.uint64(1)) >> (np.uint64(63) - shift)
-    spilt = np.flatnonzero(rest)
-    np.add.at(ink, at[spilt] + 1, rest[spilt])
-    levels = ink.astype("<u8", copy=False).view(np.uint8)
-    levels = levels[2 * pad * stride_px : (2 * pad + height_px) * stride_px].reshape(height_px, stride_px)
-    grey = np.minimum(levels[:, 2 * pad : 2 * pad + width_px], np.uint8(MAX_LEVEL))
+    # The page lies two borders away from every edge: pens may stand one border outside it, ink reaches one further.
+    index, words = atlas.words(slots, phase, (baseline + 2 * pad) * stride_px + x + 2 * pad)
+    ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
+    np.add.at(ink, index, words)
+    levels = ink.astype("<u8", copy=False).view(np.uint8).reshape(-1, stride_px)
+    grey = np.minimum(levels[2 * pad : 2 * pad + height_px, 2 * pad : 2 * pad + width_px], np.uint8(MAX_LEVEL))
     grey *= np.uint8(17)
     return np.subtract(np.uint8(255), grey, out=grey)
 
