@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from seer.config import write_config
+from seer.errors import ConfigError
 from seer.models import Checkpoint, load
 from seer.schema import Trajectory
+from train.checkpoint import Checkpoints, allocate_state, state_tensors
 from train.config import SetConfig, TrainConfig
 from train.dataset import Recipe, TrajectoryDataset, open_sets
 from train.flops import FlopsModel, flops_model
@@ -35,6 +37,7 @@ class Run:
     loader: StepLoader
     held_out: Sequence[TrajectoryDataset]
     flops: FlopsModel
+    checkpoints: Checkpoints
     start_step: int = 0
     writers: list[Any] = field(default_factory=list)
 
@@ -46,8 +49,31 @@ class Run:
         for writer in self.writers:
             writer.write(record)
 
+    def save(self, step: int) -> None:
+        """Begin a checkpoint of the state after `step` updates."""
+        about = {"seed": self.config.seed, "data": data_digest(self.loader.datasets)}
+        self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer), about)
+
+    def resume(self) -> None:
+        """Continue from the newest sound checkpoint, where there is one. The data position is the step number."""
+        found = self.checkpoints.newest()
+        if found is None:
+            return
+        folder, manifest = found
+        digest = data_digest(self.loader.datasets)
+        if manifest["seed"] != self.config.seed or manifest["data"] != digest:
+            raise ConfigError(
+                f"'{folder}' was trained with seed {manifest['seed']} on data {manifest['data']}, this run has seed "
+                f"{self.config.seed} and data {digest}: going on would mix two runs. Choose another `out`, or set "
+                "checkpoint.resume = false to start over"
+            )
+        allocate_state(self.optimizer)
+        self.checkpoints.load(folder, state_tensors(self.trainee, self.optimizer))
+        self.start_step = int(manifest["step"])
+
     def close(self) -> None:
         self.loader.close()
+        self.checkpoints.close()
         for writer in self.writers:
             writer.close()
 
@@ -72,9 +98,33 @@ def build_run(
         world.ranks,
         config.data.prefetch_steps,
     )
-    flops = flops_model(base.model.config, trainee.vision_is_trained)
     optimizer = build_optimizer(trainee, config.optimizer)
-    return Run(config, world, base, trainee, optimizer, loader, held_out_sets, flops)
+    keeping = config.checkpoint
+    return Run(
+        config=config,
+        world=world,
+        base=base,
+        trainee=trainee,
+        optimizer=optimizer,
+        loader=loader,
+        held_out=held_out_sets,
+        flops=flops_model(base.model.config, trainee.vision_is_trained),
+        checkpoints=Checkpoints(
+            Path(config.out) / "checkpoints", world, keep=keeping.keep, background=keeping.background
+        ),
+    )
+
+
+def data_digest(datasets: Sequence[TrajectoryDataset]) -> str:
+    """Sixteen hex digits that identify the training data: of the shards' own digests, or of size and first ids."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for dataset in datasets:
+        items = dataset.trajectories
+        ids = [items[i].id for i in range(min(8, len(items)))]
+        digest.update(repr((len(items), getattr(items, "digest", ""), ids)).encode())
+    return digest.hexdigest()[:16]
 
 
 def datasets(

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from train.config import TrainConfig
+from train.evaluation import evaluate
 from train.export import export
+from train.interrupt import Interrupts, good_enough
 from train.parallel import end_world, start_world
 from train.run import Run, Sources, build_run, open_folder
 from train.step import train_step
@@ -26,38 +28,64 @@ class Summary:
     """How a run ended."""
 
     steps: int
+    """Updates made, those of earlier, interrupted runs included."""
     reason: str
+    """`steps`, `metric`, `time` or `signal`."""
     seconds: float
     last: dict[str, Any]
+    """The last step's record."""
+    evaluation: dict[str, Any]
 
 
 def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Sources | None = None) -> Summary:
     """Train as configured and export the result to `<out>/model`. `sources` stand in for the configured data sets."""
-    world = start_world(config.parallel)
-    try:
-        run = build_run(config, world, sources, held_out)
-        open_folder(run)
+    with Interrupts(config.stop) as interrupts:
+        world = start_world(config.parallel)
         try:
-            summary = loop(run)
-            if config.checkpoint.export:
-                export(run.folder / "model", run.trainee, run.base, world)
-            return summary
+            run = build_run(config, world, sources, held_out)
+            if config.checkpoint.resume:
+                run.resume()
+            open_folder(run)
+            try:
+                summary = loop(run, interrupts)
+                if config.checkpoint.export and summary.reason != "signal":
+                    export(run.folder / "model", run.trainee, run.base, world)
+                return summary
+            finally:
+                run.close()
         finally:
-            run.close()
-    finally:
-        end_world()
+            end_world()
 
 
-def loop(run: Run) -> Summary:
-    """Every step from where the run stands to where it ends."""
+def loop(run: Run, interrupts: Interrupts) -> Summary:
+    """Every step from where the run stands to where it ends; the state at the end is always saved."""
     config, started = run.config, time.perf_counter()
     record: dict[str, Any] = {}
-    for step in range(run.start_step, config.steps):
-        data = run.loader.take(step)
-        record = train_step(run, step, data)
-        if (step + 1) % config.log.every_steps == 0 or step + 1 == config.steps:
+    evaluation: dict[str, Any] = {}
+    done, reason = run.start_step, "steps"
+    while done < config.steps:
+        record = train_step(run, done, run.loader.take(done))
+        done += 1
+        if done % config.log.every_steps == 0 or done == config.steps:
             run.write(record)
-    return Summary(config.steps, "steps", time.perf_counter() - started, record)
+        if run.held_out and is_due(done, config.evaluation.every_steps, config.steps):
+            run.write(evaluation := evaluate(run, done))
+            if good_enough(config.stop, evaluation):
+                reason = "metric"
+                break
+        if stop := interrupts.reason(run.world):
+            reason = stop
+            break
+        if is_due(done, config.checkpoint.every_steps):
+            run.save(done)
+    if done > run.start_step:
+        run.save(done)
+    run.checkpoints.finish()
+    return Summary(done, reason, time.perf_counter() - started, record, evaluation)
+
+
+def is_due(done: int, every: int | None, last: int | None = None) -> bool:
+    return every is not None and (done % every == 0 or done == last)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

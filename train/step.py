@@ -57,15 +57,16 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
 
 
 def agree(run: Run, data: StepData) -> tuple[float, list[Batch]]:
-    """The step's weight over all ranks, and this rank's micro-batches, filled up to the number that the busiest rank has."""
-    world = run.world
-    if world.ranks == 1:
-        return data.weight_sum, data.batches
-    (total_weight,) = world.sum([data.weight_sum])
-    (passes,) = world.largest([len(data.batches)])
+    """The step's weight over all ranks, and this rank's micro-batches."""
+    (total_weight,) = run.world.sum([data.weight_sum])
+    return total_weight, fill_up(run, data.batches)
+
+
+def fill_up(run: Run, batches: list[Batch]) -> list[Batch]:
+    """Micro-batches, with idle ones added up to the number that the busiest rank has: sharded passes are collective."""
+    (passes,) = run.world.largest([len(batches)])
     pixels = run.base.encoder.geometry.patch_px**2
-    idle = [idle_batch(run.base.encoder.stop_ids[-1], pixels)] * (int(passes) - len(data.batches))
-    return total_weight, [*data.batches, *idle]
+    return [*batches, *[idle_batch(run.base.encoder.stop_ids[-1], pixels)] * (int(passes) - len(batches))]
 
 
 def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: float) -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""Small things to train on: a model of 0.2 M parameters, trajectories over tiny real pages."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seer.config import build_config
+from seer.models import Checkpoint, SmallShape, build_small, load
+from seer.rendering import render_text
+from seer.schema import Excerpt, PageStyle, Trajectory, Turn
+from train.config import LossWeights, TrainConfig
+from train.dataset import Recipe, Sample, make_sample
+
+torch.set_num_threads(1)  # two spinning threads on a busy machine are slower than one
+
+STYLE = PageStyle(
+    page_width_px=84,
+    page_height_px=56,
+    margin_x_px=4,
+    margin_y_px=4,
+    font_size_pt=9,
+    line_height_pt=11,
+    crop_last_page=True,
+)
+SHAPE = SmallShape(
+    hidden=64,
+    text_layers=2,
+    text_heads=2,
+    text_kv_heads=1,
+    text_ffn=64,
+    vision_depth=2,
+    vision_heads=2,
+    vision_ffn=64,
+    image_px=112,
+    max_positions=4096,
+    vocabulary=512,
+)
+
+
+@functools.cache
+def tiny_base() -> Path:
+    """The folder of a tiny untrained model with grouped-query attention."""
+    folder = Path(tempfile.mkdtemp(prefix="seer-tiny-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return build_small(folder / "base", seed=0, shape=SHAPE)
+
+
+def tiny_checkpoint() -> Checkpoint:
+    """Loaded anew, since training changes it."""
+    return load(tiny_base(), device="cpu")
+
+
+def trajectory(seed: int, *, pictures: bool = True, lines: int | None = None) -> Trajectory:
+    """A whole conversation about one line of a document of one to four pages."""
+    rng = random.Random(seed)
+    count = lines or rng.randint(2, 14)
+    records = [f"{rng.choice(('red', 'blue', 'old', 'new'))} {rng.randint(0, 9999):04d}" for _ in range(count)]
+    source = "\n".join(records)
+    document = render_text(source, STYLE)
+    page = document.page(rng.randint(1, len(document.pages)))
+    excerpt = Excerpt(page=page.number, start=page.start, text=page.text)
+    return Trajectory(
+        id=f"tiny-{seed}",
+        source=source,
+        style=STYLE,
+        turns=(
+            Turn(kind="prompt", text="Which?", pages=tuple(range(1, len(document.pages) + 1)) if pictures else ()),
+            Turn(kind="call", pages=(page.number,)),
+            Turn(kind="observation", excerpts=(excerpt,)),
+            Turn(kind="think", text="It stands there."),
+            Turn(kind="answer", text=page.text.split("\n")[0]),
+        ),
+        relevant_pages=(page.number,),
+    )
+
+
+@functools.cache
+def trajectories(count: int = 24, pictures: bool = True) -> tuple[Trajectory, ...]:
+    return tuple(trajectory(seed, pictures=pictures) for seed in range(count))
+
+
+def recipe(checkpoint: Checkpoint, **changes: Any) -> Recipe:
+    values = {"weights": LossWeights(), "max_tokens": 4096} | changes
+    return Recipe(checkpoint.encoder, checkpoint.scaling, **values)
+
+
+def samples(checkpoint: Checkpoint, count: int, *, pictures: bool = True, **changes: Any) -> list[Sample]:
+    made = [make_sample(item, recipe(checkpoint, **changes)) for item in trajectories(count, pictures)]
+    assert all(isinstance(sample, Sample) for sample in made)
+    return made  # type: ignore[return-value]
+
+
+def config(out: str | Path, **sections: Any) -> TrainConfig:
+    """A short run on the tiny model; sections override single keys."""
+    values: dict[str, Any] = {
+        "out": str(out),
+        "steps": 4,
+        "data": {"sets": [{"path": "tiny"}], "prefetch_steps": 0},
+        "model": {"path": str(tiny_base())},
+        "optimizer": {"lr": 1e-3},
+        "batching": {"global_batch": 4, "max_tokens": 1024},
+        "checkpoint": {"every_steps": 100, "export": False},
+        "parallel": {"threads": 1},
+    }
+    for name, value in sections.items():
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+    return build_config(TrainConfig, values, where="test")

@@ -1,0 +1,220 @@
+"""Checkpoints of a run: written in the background, complete or absent, checked before they are trusted.
+
+    checkpoints/
+      latest                       the name of the newest complete checkpoint
+      step-000500/
+        shard-00001-....safetensors, ...      weights and optimiser state, one file a rank
+        rank-0.json, ...           random state of each rank
+        manifest.json              step, digests of configuration and data, size and sha256 of every file; written last
+
+A checkpoint is written under a hidden name and renamed when its manifest is there. Resuming checks every hash; a damaged
+checkpoint is reported, set aside, and the one before is used. Tensors are safetensors and the rest is JSON: no pickle.
+torch.distributed.checkpoint does the sharding, so a run may resume on another number of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+
+from seer.errors import SeerError
+from train.parallel import World
+
+MANIFEST, LATEST = "manifest.json", "latest"
+
+
+class CheckpointError(SeerError, ValueError):
+    """A checkpoint that is incomplete, damaged, or of another run."""
+
+
+class Checkpoints:
+    """The checkpoints folder of one run."""
+
+    def __init__(self, folder: Path, world: World, *, keep: int = 2, background: bool = True) -> None:
+        self.folder, self.world, self.keep, self.background = folder, world, keep, background
+        # collectives of a background save must not mix with those of training
+        self._group = dist.new_group(backend="gloo") if world.ranks > 1 else None
+        self._finisher = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: list[Future[Any]] = []
+        if world.leads:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, step: int, tensors: Mapping[str, torch.Tensor], about: Mapping[str, Any]) -> None:
+        """Begin to write the state after `step` updates; with `background` off, also finish. Every rank must call this."""
+        self.finish()
+        name = f"step-{step:06d}"
+        writing = self.folder / f".{name}.writing"
+        if self.world.leads:
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir(parents=True)
+        self.world.wait()
+        (writing / f"rank-{self.world.rank}.json").write_text(json.dumps(random_state(self.world)), encoding="utf-8")
+        written = dcp.async_save(
+            dict(tensors),
+            storage_writer=HuggingFaceStorageWriter(str(writing), save_distributed=True),
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
+        assert isinstance(written, Future), "async_save with the thread checkpointer returns a future"
+        self._pending = [written]
+        if self.world.leads:
+            self._pending.append(self._finisher.submit(self._complete, written, writing, name, step, dict(about)))
+        if not self.background:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until what was begun is complete on every rank; errors of the background surface here."""
+        for pending in self._pending:
+            pending.result()
+        if self._pending:
+            self.world.wait()
+        self._pending = []
+
+    def close(self) -> None:
+        self._finisher.shutdown(wait=True)
+
+    def _complete(self, written: Future[Any], writing: Path, name: str, step: int, about: dict[str, Any]) -> None:
+        written.result()  # by now the coordinator has heard from every rank
+        files = {path.name: describe(path) for path in sorted(writing.iterdir())}
+        manifest = {"step": step, "ranks": self.world.ranks, **about, "files": files}
+        write_durably(writing / MANIFEST, json.dumps(manifest, indent=1))
+        final = self.folder / name
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(writing, final)
+        write_durably(self.folder / LATEST, name)
+        for old in complete_names(self.folder)[: -self.keep]:
+            shutil.rmtree(self.folder / old, ignore_errors=True)
+
+    # ── Coming back ──────────────────────────────────────────────────────────────────────────────
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest sound checkpoint and its manifest, the same on every rank; damaged ones are set aside, loudly."""
+        step = -1
+        if self.world.leads:
+            for name in reversed(complete_names(self.folder)):
+                try:
+                    step = int(verify(self.folder / name)["step"])
+                    break
+                except CheckpointError as error:
+                    print(f"warning: {error}; using the checkpoint before it", file=sys.stderr, flush=True)
+                    shutil.rmtree(self.folder / f"{name}.damaged", ignore_errors=True)
+                    os.replace(self.folder / name, self.folder / f"{name}.damaged")
+        (agreed,) = self.world.largest([step])
+        if agreed < 0:
+            return None
+        folder = self.folder / f"step-{int(agreed):06d}"
+        return folder, json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+
+    def load(self, folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Fill `tensors` in place, and restore this rank's random state. Every rank must call this."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*single process.*")
+            dcp.load(
+                dict(tensors),
+                storage_reader=HuggingFaceStorageReader(str(folder)),
+                process_group=self._group,
+                no_dist=self._group is None,
+            )
+        state = folder / f"rank-{self.world.rank}.json"
+        if state.exists():
+            restore_random_state(json.loads(state.read_text(encoding="utf-8")), self.world)
+
+
+def complete_names(folder: Path) -> list[str]:
+    """Complete checkpoints, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(path.parent.name for path in folder.glob(f"step-*/{MANIFEST}") if path.parent.suffix != ".damaged")
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """The manifest, if every file has the size and hash that it names. Raises CheckpointError."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"checkpoint '{folder}' has no readable manifest ({error})") from None
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"checkpoint '{folder}' lacks '{name}'")
+        found = describe(path)
+        if found != expected:
+            raise CheckpointError(
+                f"checkpoint '{folder}' is damaged: '{name}' has {found['bytes']} bytes and sha256 {found['sha256'][:12]}, "
+                f"its manifest says {expected['bytes']} and {expected['sha256'][:12]}"
+            )
+    return manifest
+
+
+def describe(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write under a temporary name, to disk, then rename: readers see the old text or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+# ── What a checkpoint holds ──────────────────────────────────────────────────────────────────────
+
+
+def state_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Every weight and every tensor of the optimiser's state, by name; the very tensors, not copies."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    tensors = {f"model.{name}": parameter.detach() for parameter, name in names.items()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    tensors[f"optimizer.{names[parameter]}.{key}"] = value
+    return tensors
+
+
+def allocate_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make the optimiser's tensors exist, so that a checkpoint can be read into them: one step of rate 0 on zero gradients."""
+    from train.optimizer import set_learning_rate
+
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    set_learning_rate(optimizer, 0.0)
+    optimizer.step()
+    set_learning_rate(optimizer, rates[0])
+    optimizer.zero_grad(set_to_none=True)
+
+
+def random_state(world: World) -> dict[str, str]:
+    state = {"cpu": torch.get_rng_state().numpy().tobytes().hex()}
+    if world.device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(world.device).numpy().tobytes().hex()
+    return state
+
+
+def restore_random_state(state: Mapping[str, str], world: World) -> None:
+    def tensor(text: str) -> torch.Tensor:
+        return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
+
+    torch.set_rng_state(tensor(state["cpu"]))
+    if world.device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(tensor(state["cuda"]), world.device)

@@ -1,0 +1,73 @@
+"""Held-out trajectories, teacher-forced: loss and accuracy by class, and how many calls and answers are right entirely.
+
+`exact/call` is the share of calls whose every token is the likeliest one, given the true words before it: the selection
+accuracy that greedy decoding would reach from the true prefix.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from seer.encoding import CLASSES
+from train.collate import Batch
+from train.dataset import Sample
+from train.loader import make_batches
+from train.metrics import ClassTotals, class_figures
+from train.model import Figures
+from train.step import fill_up
+
+if TYPE_CHECKING:
+    from train.run import Run
+
+
+def evaluate(run: Run, step: int) -> dict[str, Any]:
+    """Figures over at most `evaluation.max_samples` of every held-out set, shared out over the ranks."""
+    record: dict[str, Any] = {"step": step, "kind": "eval"}
+    run.trainee.eval()
+    for number, dataset in enumerate(run.held_out):
+        prefix = "eval/" if len(run.held_out) == 1 else f"eval-{number}/"
+        count = min(len(dataset), run.config.evaluation.max_samples)
+        results = [dataset[i] for i in range(run.world.rank, count, run.world.ranks)]
+        samples = [result for result in results if isinstance(result, Sample)]
+        record |= measure(run, samples, prefix)
+    run.trainee.train()
+    return record
+
+
+@torch.no_grad()
+def measure(run: Run, samples: list[Sample], prefix: str) -> dict[str, float]:
+    pixels = run.base.encoder.geometry.patch_px**2
+    batches = fill_up(run, make_batches(samples, run.config.batching, pixels))
+    totals = ClassTotals(run.world.device)
+    whole = torch.zeros(len(CLASSES), 2, dtype=torch.float64)
+    weight = 0.0
+    for batch in batches:
+        on_device = batch.to(run.world.device)
+        figures = run.trainee(on_device)
+        totals.add(on_device, figures)
+        whole += exactness(batch, figures)
+        weight += batch.weight_sum
+    values = totals.values()
+    sums = run.world.sum([*values, *whole.flatten().tolist(), weight])
+    record = class_figures(sums[: len(values)], sums[-1], prefix)
+    rows = sums[len(values) : -1]
+    for index, loss_class in enumerate(CLASSES):
+        right, all_of_them = rows[2 * index : 2 * index + 2]
+        if all_of_them:
+            record[f"{prefix}exact/{loss_class.value}"] = right / all_of_them
+    return record
+
+
+def exactness(batch: Batch, figures: Figures) -> torch.Tensor:
+    """(C, 2): of the samples that hold a class, how many have all its tokens right, and how many there are."""
+    counted = (batch.weights_N > 0).cpu()
+    samples, classes = batch.samples_N.cpu()[counted], batch.classes_N.cpu()[counted]
+    wrong = (~figures.correct_N.cpu()[counted]).double()
+    shape = (len(batch.sample_ids), len(CLASSES))
+    faults, tokens = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+    faults.index_put_((samples, classes), wrong, accumulate=True)
+    tokens.index_put_((samples, classes), torch.ones_like(wrong), accumulate=True)
+    present = tokens > 0
+    return torch.stack([(present & (faults == 0)).sum(0), present.sum(0)], 1).double()

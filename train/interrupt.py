@@ -1,0 +1,56 @@
+"""When a run ends before its last step: a signal, a time limit, or a figure that is good enough."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from train.config import StopConfig
+from train.parallel import World
+
+REASONS = ("", "time", "signal")
+"""Later ones win where ranks disagree."""
+
+
+class Interrupts:
+    """Notes SIGTERM, SIGINT and Slurm's SIGUSR1, and the time; the loop asks between steps. Use as a context."""
+
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+    def __init__(self, config: StopConfig) -> None:
+        self.config, self.signalled = config, False
+        self._started = time.monotonic()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers there only
+            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signalled and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: do not wait for the step
+        self.signalled = True
+
+    def reason(self, world: World) -> str:
+        """Why to stop now, or nothing; the same on every rank."""
+        limit = self.config.max_seconds
+        late = limit is not None and time.monotonic() - self._started > limit
+        mine = "signal" if self.signalled else "time" if late else ""
+        (agreed,) = world.largest([REASONS.index(mine)])
+        return REASONS[int(agreed)]
+
+
+def good_enough(config: StopConfig, record: dict[str, Any]) -> bool:
+    """Whether an evaluation's record reaches the figure that ends the run."""
+    if config.metric is None:
+        return False
+    name = config.metric if config.metric in record else f"eval/{config.metric}"
+    return name in record and record[name] >= config.at_least
