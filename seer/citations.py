@@ -72,9 +72,7 @@ def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] 
     return _locate_similar(needle, levelled) if len(needle) >= 12 else None
 
 
-def _locate_similar(
-    needle: str, levelled: Sequence[tuple[Excerpt, str, list[int]]]
-) -> tuple[Excerpt, int, int] | None:
+def _locate_similar(needle: str, levelled: Sequence[tuple[Excerpt, str, list[int]]]) -> tuple[Excerpt, int, int] | None:
     from rapidfuzz import fuzz
 
     best = None

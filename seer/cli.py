@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -71,14 +71,18 @@ def ask(
         str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
     ] = "model",
     style: Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, auto.")] = "seer",
-    mode: Annotated[str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")] = "select",
+    mode: Annotated[
+        str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")
+    ] = "select",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
     ] = None,
     gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer record as JSON.")] = False,
-    save_trace: Annotated[Path | None, typer.Option(help="Folder for the answer, its trace and the page images.")] = None,
+    save_trace: Annotated[
+        Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
+    ] = None,
 ) -> None:
     """Ask a question about a document.
 
@@ -113,7 +117,9 @@ def ask(
     answer = reader.ask(document, question, on_step=TracePrinter(console, document))
     print_outcome(console, document, answer)
     if save_trace is not None:
-        save_answer(save_trace, document, question, answer)
+        from seer.apps.trace_report import write_trace
+
+        write_trace(save_trace, document, question, answer)
     if as_json:
         typer.echo(json.dumps({"question": question, **answer.model_dump(mode="json")}, ensure_ascii=False))
     if answer.status is Status.NOT_ANSWERABLE:
@@ -136,17 +142,25 @@ def make_small(
     typer.echo(f"{build_small(out, seed=seed)}: an untrained model; its answers mean nothing")
 
 
-def save_answer(folder: Path, document: Any, question: str, answer: Any) -> None:
-    """Write answer.json and the pages as PNG, the answer last: where it stands, everything stands."""
-    from seer.rendering import png_bytes
+@app.command()
+def check(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder.")],
+    weights: Annotated[bool, typer.Option(help="Also load the weights and compare positions.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, last line.")] = False,
+) -> None:
+    """Is this checkpoint fit for Seer? Looks at tokens, stops, template, processor and positions, and says what it found."""
+    from seer.checks import check_model
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for page in document.pages:
-        (folder / f"page-{page.number:04d}.png").write_bytes(png_bytes(page.image()))
-    record = {"document": document.name, "question": question, **answer.model_dump(mode="json")}
-    temporary = folder / "answer.json.partial"
-    temporary.write_text(json.dumps(record, ensure_ascii=False, indent=2), encoding="utf-8")
-    temporary.replace(folder / "answer.json")
+    results = []
+    for result in check_model(model, weights=weights):
+        results.append(result)
+        if not as_json:
+            typer.echo(f"{'ok  ' if result.ok else 'FAIL'}  {result.name}: {result.detail}")
+    if as_json:
+        checks = [{"name": r.name, "ok": r.ok, "detail": r.detail} for r in results]
+        typer.echo(json.dumps({"model": model, "ok": all(r.ok for r in results), "checks": checks}))
+    if not all(result.ok for result in results):
+        raise typer.Exit(2)
 
 
 def _page_numbers(text: str | None) -> tuple[int, ...]:

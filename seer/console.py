@@ -45,7 +45,9 @@ class TracePrinter:
         line.append(text.strip() or "(empty)", "default")
         if step is not None and step.prompt_tokens:
             cached = f", {step.cached_tokens:,} from cache" if step.cached_tokens else ""
-            spent = f"   [{step.prompt_tokens:,} tokens in{cached}, {step.completion_tokens:,} out, {step.seconds:.2f} s]"
+            spent = (
+                f"   [{step.prompt_tokens:,} tokens in{cached}, {step.completion_tokens:,} out, {step.seconds:.2f} s]"
+            )
             line.append(spent, "dim")
         self.console.print(line)
 
@@ -67,7 +69,8 @@ def cite(citation: Citation, document: Document) -> str:
     page = document.page(citation.page)
     printed = f' (printed "{page.label}")' if page.label else ""
     quote = _shorten(citation.quote, 120)
-    return f'{document.name}:p.{citation.page}{printed} "{quote}" {"verified" if citation.verified else "NOT FOUND"}'
+    name, number = (page.source, page.source_number) if page.source else (document.name, page.number)
+    return f'{name}:p.{number}{printed} "{quote}" {"verified" if citation.verified else "NOT FOUND"}'
 
 
 def print_outcome(console: Console, document: Document, answer: Answer) -> None:

@@ -223,8 +223,8 @@ class Encoder:
         for token_id, token in self.full.get_added_tokens_decoder().items():
             if token_id in self.encode_text(token.content):
                 raise ModelError(
-                    f"the tokenizer turns the plain text '{token.content}' into the control token {token_id} even without "
-                    "added tokens; its vocabulary must not reach control tokens through merges"
+                    f"the tokenizer turns the plain text '{token.content}' into the control token {token_id} even without its "
+                    "added tokens; the merges of its vocabulary must not reach control tokens"
                 )
 
 
@@ -234,8 +234,8 @@ def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:
     missing = [name for name in CONTROL.names() if name not in added]
     if missing:
         raise ModelError(
-            f"the tokenizer lacks {', '.join(missing)} as single tokens; Seer needs a GLM-4V-family tokenizer with tool-call "
-            "and think tokens (Glyph's, or one made by seer.models.build_small)"
+            f"the tokenizer lacks {', '.join(missing)} as single tokens; Seer needs a GLM-4V-family tokenizer with "
+            "tool-call and think tokens (Glyph's, or one made by seer.models.build_small)"
         )
     return {name: added[name] for name in CONTROL.names()}
 
@@ -260,7 +260,7 @@ _JOINER = "\u2060"  # word joiner: zero width, never drawn
 @functools.cache
 def _control_literal() -> re.Pattern[str]:
     names = "|".join(re.escape(name[1:]) for name in sorted(KNOWN_CONTROL_LITERALS, key=len, reverse=True))
-    return re.compile(f"([<\\[])({_JOINER}*)({names})")
+    return re.compile(f"([<\\[/])({_JOINER}*)({names})")
 
 
 def neutralise(text: str) -> str:

@@ -39,7 +39,7 @@ class VisionGeometry:
             scale = max(snap / width_px, snap / height_px)
             width_px, height_px = int(width_px * scale), int(height_px * scale)
         if max(width_px, height_px) / min(width_px, height_px) > 200:
-            raise InputError(f"an image of {width_px}x{height_px} px is too narrow; its sides may differ 200-fold at most")
+            raise InputError(f"an image of {width_px}x{height_px} px is too narrow; sides may differ 200-fold at most")
         # round() halves to even, as the processor does
         width, height = round(width_px / snap) * snap, round(height_px / snap) * snap
         if frames * height * width > self.max_pixels:

@@ -30,13 +30,32 @@ if TYPE_CHECKING:
 CHAT_TEMPLATE_PATH = Path(__file__).parent / "data" / "chat_template.jinja"
 REQUIRED_FILES = ("config.json", "tokenizer.json", "preprocessor_config.json")
 
-# GLM's special tokens in the order of its ids, with what Seer adds behind them.
-GLM_SPECIAL_TOKENS = (
+_COMMON_TOKENS = (
     *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
     *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>", "<|image|>", "<|video|>"),
-    *("<think>", "</think>", "<tool_call>", "</tool_call>"),
+    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
 )
+SPECIAL_TOKENS = {
+    # image and video right behind their markers (ids 151343 and 151344 in the large model), Seer's tags last
+    "glm-4.1v": (*_COMMON_TOKENS, "<|image|>", "<|video|>", "<think>", "</think>", "<tool_call>", "</tool_call>"),
+    # audio, code and tool tags between; <|image|> is 151363, </tool_call> 151353 as in the paper
+    "glm-4.5v": (
+        *_COMMON_TOKENS,
+        *("<|begin_of_audio|>", "<|end_of_audio|>", "<|begin_of_transcription|>", "<|end_of_transcription|>"),
+        *(
+            "<|code_prefix|>",
+            "<|code_middle|>",
+            "<|code_suffix|>",
+            "<think>",
+            "</think>",
+            "<tool_call>",
+            "</tool_call>",
+        ),
+        *("<tool_response>", "</tool_response>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "/nothink"),
+        *("<|begin_of_box|>", "<|end_of_box|>", "<|image|>", "<|video|>"),
+    ),
+}
+"""GLM's special tokens in the order of their ids, by family. The names agree, the ids do not: nothing may rely on them."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {_first_line(error)}") from error
-    model = model.to(device).eval()
+    model = model.to(device).eval()  # type: ignore[arg-type]
     encoder, tokenizer, scaling = load_encoder(folder)
     text_config = model.config.get_text_config()
     return Checkpoint(str(path), model, encoder, tokenizer, scaling, text_config.max_position_embeddings)
@@ -127,7 +146,7 @@ def load_encoder(path: str | Path) -> tuple[Encoder, Any, PixelScaling]:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"the tokenizer of '{path}' does not load: {_first_line(error)}") from error
-    settings = _read_json(folder / "preprocessor_config.json")
+    settings = read_json(folder / "preprocessor_config.json")
     size = settings.get("size", {})
     defaults = VisionGeometry()
     geometry = VisionGeometry(
@@ -157,11 +176,11 @@ def check_folder(path: str | Path) -> Path:
     if missing:
         raise ModelError(f"the checkpoint '{path}' lacks {', '.join(missing)}; copy the whole folder")
     for name in REQUIRED_FILES:
-        _read_json(folder / name)
+        read_json(folder / name)
     return folder
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -178,7 +197,9 @@ def _first_line(error: BaseException) -> str:
 # ── Saving ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def save(checkpoint_dir: str | Path, model: Any, tokenizer: Any, scaling: PixelScaling, geometry: VisionGeometry) -> None:
+def save(
+    checkpoint_dir: str | Path, model: Any, tokenizer: Any, scaling: PixelScaling, geometry: VisionGeometry
+) -> None:
     """Write a whole checkpoint folder: weights, configuration, tokenizer, processor, template and generation config."""
     from transformers import GenerationConfig, Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
 
@@ -215,7 +236,10 @@ def save(checkpoint_dir: str | Path, model: Any, tokenizer: Any, scaling: PixelS
 INK_SCALING = PixelScaling(mean=(0.92, 0.92, 0.92), std=(0.22, 0.22, 0.22))
 """Normalised to the ink of a text page, which is mostly white: a small model learns nothing from CLIP's scaling."""
 
-PRE_TOKENIZER_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PRE_TOKENIZER_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 """GLM-4's splits, but each digit alone, so that codes are copied digit by digit."""
 
 
@@ -237,17 +261,23 @@ class SmallShape:
 
 
 def build_small(
-    path: str | Path, *, seed: int = 0, shape: SmallShape | None = None, corpus: Sequence[str] | None = None
+    path: str | Path,
+    *,
+    seed: int = 0,
+    shape: SmallShape | None = None,
+    corpus: Sequence[str] | None = None,
+    family: str = "glm-4.1v",
 ) -> Path:
     """Make a small, untrained, real Glm4vForConditionalGeneration with its own tokenizer; returns its folder.
 
-    The same seed, shape and corpus give the same bytes. `corpus` trains the tokenizer's merges.
+    The same seed, shape, corpus and family give the same bytes. `corpus` trains the tokenizer's merges, `family` orders
+    its special tokens.
     """
     import torch
     from transformers import Glm4vForConditionalGeneration
 
     shape = shape or SmallShape()
-    tokenizer = wrap_tokenizer(train_tokenizer(corpus or DEFAULT_CORPUS, shape.vocabulary))
+    tokenizer = wrap_tokenizer(train_tokenizer(corpus or DEFAULT_CORPUS, shape.vocabulary, family))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Glm4vForConditionalGeneration(small_config(tokenizer, shape))
@@ -332,7 +362,7 @@ DEFAULT_CORPUS = (
 )
 
 
-def train_tokenizer(corpus: Sequence[str], vocabulary: int) -> Tokenizer:
+def train_tokenizer(corpus: Sequence[str], vocabulary: int, family: str = "glm-4.1v") -> Tokenizer:
     """A byte-level BPE tokenizer with GLM's special tokens, its merges learned from `corpus`. Deterministic."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -345,12 +375,12 @@ def train_tokenizer(corpus: Sequence[str], vocabulary: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(GLM_SPECIAL_TOKENS),
+        vocab_size=vocabulary - len(SPECIAL_TOKENS[family]),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus, trainer)
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in GLM_SPECIAL_TOKENS])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS[family]])
     return tokenizer
 
 

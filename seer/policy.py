@@ -26,7 +26,7 @@ class ReadingPolicy(Record):
     """How a question is read. The defaults are the paper's single round."""
 
     mode: Mode = "select"
-    """select: look, select, retrieve, reason. visual: pictures alone. text: the whole text. auto: whichever is cheaper."""
+    """select: look, select, retrieve, reason. visual: pictures alone. text: the whole text. auto: what is cheaper."""
     rounds: int = Field(1, ge=1, le=32)
     """How often the model may select. After the first round it may also answer at once."""
     max_pages: int | None = Field(8, ge=1)
@@ -38,7 +38,7 @@ class ReadingPolicy(Record):
     max_retrieved_tokens: int | None = Field(None, ge=1)
     """Cap on the observations of one question together; see `fit_excerpts` for what is cut first."""
     on_invalid_call: Literal["drop", "reject", "reask"] = "drop"
-    """drop: use what is valid in the call. reject: fail the question. reask: ask again, at most `reasks` times, then drop."""
+    """drop: use what is valid in the call. reject: fail the question. reask: ask up to `reasks` times more, then drop."""
     reasks: int = Field(1, ge=1, le=8)
     think: bool = True
     """False: the trace goes from the observation straight to the answer (a model trained so)."""
@@ -81,9 +81,7 @@ def fit_excerpts(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, que
     return ()
 
 
-def _trim_to_shares(
-    excerpts: Sequence[Excerpt], max_tokens: int, count: Count, question: str
-) -> tuple[Excerpt, ...]:
+def _trim_to_shares(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, question: str) -> tuple[Excerpt, ...]:
     needs = [count(_observed(excerpt)) for excerpt in excerpts]
     shares = fair_shares(needs, max_tokens)
     trimmed = []

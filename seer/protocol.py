@@ -60,7 +60,7 @@ KNOWN_CONTROL_LITERALS = (
     *("<|begin_of_audio|>", "<|end_of_audio|>", "<|begin_of_transcription|>", "<|end_of_transcription|>"),
     *("<|code_prefix|>", "<|code_middle|>", "<|code_suffix|>", "<|begin_of_box|>", "<|end_of_box|>"),
     *("<tool_response>", "</tool_response>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    *("<answer>", "</answer>"),
+    *("<answer>", "</answer>", "/nothink"),
 )
 """Spellings that some tokenizer of the GLM family takes for a control token."""
 
@@ -218,7 +218,8 @@ DEVIATIONS = {
 def parse_call(body: str, allowed: Collection[int], max_pages: int | None = None) -> ParsedCall:
     """Read the body of a call, tolerantly: what can be understood is kept, every deviation is named.
 
-    `body` is the text between <tool_call> and </tool_call>; `allowed` are the pages that may be asked for. Never raises.
+    `body` is the text between <tool_call> and </tool_call>; `allowed` are the pages that may be asked for. It never
+    raises.
     """
     values, deviations = _read_indices(body)
     pages: list[int] = []
@@ -300,7 +301,8 @@ def _read_xml_indices(body: str) -> tuple[list[int], list[str]]:
     if match is None:
         return [], ["not_json"]
     # at most six digits: longer runs are no page numbers, and converting huge ones is slow
-    return [int(digits) for digits in re.findall(r"(?<!\d)\d{1,6}(?!\d)", match["value"] or match["list"])], ["xml_style"]
+    digits = re.findall(r"(?<!\d)\d{1,6}(?!\d)", match["value"] or match["list"])
+    return [int(run) for run in digits], ["xml_style"]
 
 
 # ── What a call may be: grammars for constrained decoding ────────────────────────────────────────
@@ -309,12 +311,12 @@ def _read_xml_indices(body: str) -> tuple[list[int], list[str]]:
 def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
     """An EBNF grammar (xgrammar's dialect) of every valid call body, and of nothing else.
 
-    `allowed` are the pages that may be asked for, ascending. Pages ascend and are unique, at most `max_pages`; the empty
-    list is valid. Rule `f_i_k` is a list that starts at the i-th allowed page or later and has at most k entries:
+    `allowed` are the pages that may be asked for, ascending. Pages ascend and are unique, at most `max_pages`; the
+    empty list is valid. Rule `f_i_k` is a list that starts at the i-th allowed page or later and has at most k entries:
     len(allowed) · max_pages rules of constant size.
     """
     opening, closing = render_call(()).split("[]")
-    head = f'root ::= {json.dumps(opening + "[")} list {json.dumps("]" + closing)}\n'
+    head = f"root ::= {json.dumps(opening + '[')} list {json.dumps(']' + closing)}\n"
     limit = _limit(allowed, max_pages)
     if limit < 1:
         return head + 'list ::= ""\n'
@@ -329,7 +331,7 @@ def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
 
 
 def call_regex(allowed: Sequence[int], max_pages: int | None = None) -> str:
-    """A regular expression for call bodies: range and length hold, order and uniqueness do not (`parse_call` repairs)."""
+    """A regular expression for call bodies: range and length hold, order and uniqueness do not."""
     opening, closing = (re.escape(part) for part in render_call(()).split("[]"))
     limit = _limit(allowed, max_pages)
     if limit < 1:

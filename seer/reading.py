@@ -14,14 +14,14 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seer.citations import find_citations
 from seer.encoding import Encoder
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError, InputError
-from seer.policy import ReadingPolicy, choose_mode, chunk_pages, fit_excerpts
+from seer.policy import Mode, ReadingPolicy, choose_mode, chunk_pages, fit_excerpts
 from seer.protocol import (
     CONTROL,
     ParsedCall,
@@ -35,6 +35,7 @@ from seer.selection.base import Selector
 
 Conversation = Generator[list[Request], list[Generation], Answer]
 OnStep = Callable[[Step], None]
+OnText = Callable[[str], None]
 _counter = itertools.count()
 
 NOT_ANSWERABLE = re.compile(
@@ -54,6 +55,7 @@ class _State:
     engine: Engine
     key: str
     on_step: OnStep | None
+    on_text: OnText | None = None
     turns: list[Turn] = field(default_factory=list)
     written: dict[int, Sequence[int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -86,7 +88,7 @@ class _State:
             self.on_step(step)
 
     def shown(self) -> dict[int, Page]:
-        return {number: self.document.page(number) for turn in self.turns for number in turn.pages if turn.kind == "prompt"}
+        return {n: self.document.page(n) for turn in self.turns if turn.kind == "prompt" for n in turn.pages}
 
     def request(self, constraint: SelectConstraint | None, max_new_tokens: int, key: str = "") -> Request:
         policy = self.policy
@@ -106,6 +108,7 @@ def converse(
     selector: Selector | None = None,
     policy: ReadingPolicy | None = None,
     on_step: OnStep | None = None,
+    on_text: OnText | None = None,
 ) -> Conversation:
     """One question over one document. `selector` None: the model selects by a tool call.
 
@@ -117,7 +120,7 @@ def converse(
     if not document.pages:
         raise InputError(f"'{document.name}' has no pages to read")
     key = f"{document.name}#{next(_counter)}"
-    state = _State(document, question, policy or ReadingPolicy(), engine, key, on_step)
+    state = _State(document, question, policy or ReadingPolicy(), engine, key, on_step, on_text)
     started = time.perf_counter()
     try:
         answer = yield from _converse(state, selector)
@@ -181,8 +184,7 @@ def _select(
         request = state.request(constraint, room)
         if attempt and policy.temperature == 0:
             # greedy decoding would say the same again
-            hotter = Sampling(room, 0.7, 0.95, 0, policy.seed + attempt)
-            request = Request(**{**request.__dict__, "sampling": hotter})
+            request = replace(request, sampling=Sampling(room, 0.7, 0.95, 0, policy.seed + attempt))
         (generation,) = yield [request]
         _raise_failure(generation)
         if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
@@ -262,9 +264,8 @@ def _observation_budget(state: _State) -> int | None:
     """Tokens that the next observation's text may take; None without a limit."""
     limits = []
     if state.policy.max_retrieved_tokens is not None and state.encoder is not None:
-        spent = sum(
-            state.encoder.count_text(f"\n{render_observation(turn)}\n") for turn in state.turns if turn.kind == "observation"
-        )
+        observed = [turn for turn in state.turns if turn.kind == "observation"]
+        spent = sum(state.encoder.count_text(f"\n{render_observation(turn)}\n") for turn in observed)
         limits.append(max(0, state.policy.max_retrieved_tokens - spent))
     if state.encoder is not None:
         used = state.prompt_tokens() + 1  # the observation marker
@@ -278,7 +279,7 @@ def _observation_budget(state: _State) -> int | None:
 
 
 def _answer(state: _State) -> Conversation:
-    (generation,) = yield [state.request(None, state.policy.max_new_tokens)]
+    (generation,) = yield [replace(state.request(None, state.policy.max_new_tokens), on_text=state.on_text)]
     _raise_failure(generation)
     _say_answer(state, generation)
     return _finish(state)
@@ -357,10 +358,10 @@ def _full_text_tokens(state: _State) -> int:
     return len(state.encoder.encode([Turn(kind="prompt", text=state.question, excerpts=(whole,))], {}))
 
 
-def _gate(state: _State, chosen: tuple[int, ...] | None) -> str:
+def _gate(state: _State, chosen: tuple[int, ...] | None) -> Mode:
     encoder = state.encoder
     if encoder is None:
-        raise InputError("mode 'auto' counts tokens before it sends them and needs a tokenizer; give --model or --tokenizer")
+        raise InputError("mode 'auto' counts tokens before it sends them and this engine has no tokenizer; give one")
     document = state.document
     every = tuple(page.number for page in document.pages)
     sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
@@ -463,9 +464,11 @@ class Reader:
 
         return cls(HFEngine(load(path, **options)), policy=policy)  # type: ignore[arg-type]
 
-    def ask(self, document: Document, question: str, on_step: OnStep | None = None) -> Answer:
-        """Answer one question. `on_step` sees each turn as it is said."""
-        conversation = converse(document, question, self.engine, self.selector, self.policy, on_step)
+    def ask(
+        self, document: Document, question: str, on_step: OnStep | None = None, on_text: OnText | None = None
+    ) -> Answer:
+        """Answer one question. `on_step` sees each turn as it is said, `on_text` the last stage's text as it comes."""
+        conversation = converse(document, question, self.engine, self.selector, self.policy, on_step, on_text)
         return read_batch([conversation], self.engine)[0]
 
     def ask_many(self, asked: Sequence[tuple[Document, str]]) -> list[Answer]:

@@ -117,6 +117,10 @@ class Page(Record):
     number: int = Field(ge=1)
     label: str | None = None
     """The page number as printed in the source, where there is one."""
+    source: str = ""
+    """The file this page comes from, where a document joins several."""
+    source_number: int | None = None
+    """Its number there."""
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     text: str

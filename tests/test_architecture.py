@@ -64,7 +64,7 @@ LAYERS = (
     ("counting", "models"),
     ("engines", "selection", "policy", "citations"),
     ("reading",),
-    ("systems", "console"),
+    ("systems", "console", "checks"),
     ("evaluation", "apps", "miniature"),
     ("cli",),
 )

@@ -7,7 +7,7 @@ comes back as a `Generation` with `finish="error"`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -50,6 +50,8 @@ class Request:
     """Ids of turns that the model wrote itself, by turn index."""
     constraint: SelectConstraint | None = None
     sampling: Sampling = Sampling()
+    on_text: Callable[[str], None] | None = None
+    """Called with each piece of text as it is generated, control tokens left out. May be ignored by an engine."""
 
     @property
     def page_sizes(self) -> dict[int, tuple[int, int]]:

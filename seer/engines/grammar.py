@@ -8,8 +8,9 @@ the model may not write.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from seer.encoding import Encoder
 from seer.engines.base import SelectConstraint
@@ -90,10 +91,8 @@ class TokenGate:
         return token in self.stop_ids
 
 
-def longest_common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def longest_common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     """How many leading ids agree."""
-    import numpy as np
-
     n = min(len(a), len(b))
-    differ = np.flatnonzero(np.asarray(a[:n]) != np.asarray(b[:n]))
+    differ = np.flatnonzero(a[:n] != b[:n])
     return int(differ[0]) if len(differ) else n

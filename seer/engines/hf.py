@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.encoding import Encoded, ImageSlot
+from seer.encoding import Encoded, Encoder, ImageSlot
 from seer.engines.base import Generation, Request, Sampling
 from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
 from seer.errors import EngineError, SeerError
@@ -102,8 +102,8 @@ class HFEngine:
         needed = encoded.next_position + request.sampling.max_new_tokens
         if needed > self.max_positions:
             raise EngineError(
-                f"the prompt takes {encoded.next_position} positions and {request.sampling.max_new_tokens} tokens may follow; "
-                f"the model has {self.max_positions}: use fewer pages, a denser style or a smaller --max-new-tokens"
+                f"the prompt takes {encoded.next_position} positions and {request.sampling.max_new_tokens} tokens may "
+                f"follow; the model has {self.max_positions}: use fewer pages, a denser style or a smaller --max-new-tokens"
             )
         memory = self._memories.get(request.conversation)
         known = longest_common_prefix(memory.ids, encoded.ids) if memory else 0
@@ -152,7 +152,8 @@ class HFEngine:
             return cache, mask
         template = next(row.memory for row in rows if row.memory)
         for layer in range(len(template.keys)):
-            for_keys, for_values = [], []
+            for_keys: list[torch.Tensor] = []
+            for_values: list[torch.Tensor] = []
             for row in rows:
                 for source, padded in (("keys", for_keys), ("values", for_values)):
                     block = template.keys[layer][:, :0] if row.memory is None else getattr(row.memory, source)[layer]
@@ -200,6 +201,7 @@ class HFEngine:
         import torch
 
         draws = [_Draw(row.request.sampling) for row in rows]
+        streams = [TextStream(self.encoder, row.request.on_text) for row in rows]
         following = [row.encoded.next_position for row in rows]
         while True:
             fed = []
@@ -210,6 +212,7 @@ class HFEngine:
                 row.gate.mask(logits[b])
                 token = draws[b](logits[b])
                 row.written.append(token)
+                streams[b](token)
                 if row.gate.accept(token):
                     row.finish = "stop"
                 elif len(row.written) >= row.request.sampling.max_new_tokens:
@@ -243,6 +246,23 @@ class HFEngine:
             self._memories.move_to_end(row.request.conversation)
         while len(self._memories) > 1 and sum(len(m.ids) for m in self._memories.values()) > self.max_cached_tokens:
             self._memories.popitem(last=False)
+
+
+class TextStream:
+    """Hands out text as its tokens come, whole characters only."""
+
+    def __init__(self, encoder: Encoder, on_text: Callable[[str], None] | None) -> None:
+        self._encoder, self._on_text = encoder, on_text
+        self._ids: list[int] = []
+
+    def __call__(self, token: int) -> None:
+        if self._on_text is None or token in self._encoder.added_ids:
+            return
+        self._ids.append(token)
+        text = self._encoder.decode(self._ids)
+        if not text.endswith("\ufffd") or len(self._ids) > 4:  # a character of UTF-8 has at most four bytes
+            self._ids.clear()
+            self._on_text(text)
 
 
 def _needed(mask: torch.Tensor) -> torch.Tensor | None:

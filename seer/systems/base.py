@@ -1,7 +1,7 @@
 """What a system is: questions over documents in, answers out, failures among them.
 
-    system = build_system("seer", engine="hf", model="path/to/checkpoint", selector="model", style="seer")
-    answers = system.answer_batch([Task(id="1", context=text, question="Who?")])
+system = build_system("seer", engine="hf", model="path/to/checkpoint", selector="model", style="seer")
+answers = system.answer_batch([Task(id="1", context=text, question="Who?")])
 """
 
 from __future__ import annotations

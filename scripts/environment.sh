@@ -1,0 +1,23 @@
+# Sourced by the other scripts: makes .venv where no environment is active, and installs the project with its extras.
+#   source scripts/environment.sh "model,train,data"
+# An environment that holds what pyproject.toml asked for when it was last installed is used as it is.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+extras="${1:?extras, comma-separated}"
+if [ -z "${VIRTUAL_ENV:-}" ]; then
+  if [ ! -x .venv/bin/python ]; then
+    for python in python3.13 python3.12 python3.11 python3; do
+      command -v "$python" >/dev/null && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && break
+    done || { echo "error: Python 3.11 or newer is needed and none was found" >&2; exit 2; }
+    "$python" -m venv .venv
+  fi
+  # shellcheck disable=SC1091
+  source .venv/bin/activate
+fi
+stamp="$VIRTUAL_ENV/.seer-$(printf '%s' "$PWD $extras" | cat - pyproject.toml | sha256sum | cut -c1-16)"
+if [ ! -e "$stamp" ]; then
+  echo "installing seer-vlm[$extras] into $VIRTUAL_ENV (a few minutes the first time)"
+  python -m pip install --quiet --upgrade pip
+  python -m pip install --quiet -e ".[$extras]"
+  touch "$stamp"
+fi

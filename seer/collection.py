@@ -1,0 +1,58 @@
+"""Several documents read as one: pages numbered through, every page still leading back to its own file.
+
+document = combine([load("a.txt"), load("b.pdf")])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seer.errors import InputError
+from seer.schema import Document, MissingGlyph, Page
+
+
+def combine(documents: Sequence[Document]) -> Document:
+    """One document whose text is the texts in order. Raises InputError without documents.
+
+    Pages keep their pictures, lines and labels; `source` and `source_number` say which page of which file they are.
+    Spans count in the combined text.
+    """
+    if not documents:
+        raise InputError("no documents arrived; give at least one")
+    if len(documents) == 1:
+        return documents[0]
+    pages: list[Page] = []
+    missing: list[MissingGlyph] = []
+    offset = 0
+    for document in documents:
+        for page in document.pages:
+            place: dict[str, int | str] = {
+                "number": len(pages) + 1,
+                "start": page.start + offset,
+                "end": page.end + offset,
+                "source": document.name,
+                "source_number": page.number,
+            }
+            pages.append(_moved(page, place, offset))
+        missing += [
+            glyph.model_copy(update={"offsets": tuple(place + offset for place in glyph.offsets)})
+            for glyph in document.missing_glyphs
+        ]
+        offset += len(document.text)
+    return Document(
+        name=", ".join(document.name for document in documents),
+        text="".join(document.text for document in documents),
+        style=documents[0].style,
+        pages=tuple(pages),
+        missing_glyphs=tuple(missing),
+    )
+
+
+def _moved(page: Page, place: dict[str, int | str], offset: int) -> Page:
+    moved = page.model_copy(update=place)
+    return moved.attach(
+        lambda _: page.image(),
+        lambda _: [
+            box.model_copy(update={"start": box.start + offset, "end": box.end + offset}) for box in page.line_boxes()
+        ],
+    )

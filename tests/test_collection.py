@@ -1,0 +1,40 @@
+"""Several documents read as one lead back, page by page, to their own files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fakes import make_document
+
+from seer.collection import combine
+from seer.errors import InputError
+from seer.rendering import render_text
+
+
+def test_pages_run_on_and_lead_back():
+    first, second = make_document(["a\n", "b\n"], name="one.txt"), make_document(["c\n"], name="two.txt")
+    document = combine([first, second])
+    assert document.text == "a\nb\nc\n"
+    assert [(p.number, p.source, p.source_number, p.text) for p in document] == [
+        (1, "one.txt", 1, "a\n"),
+        (2, "one.txt", 2, "b\n"),
+        (3, "two.txt", 1, "c\n"),
+    ]
+    np.testing.assert_array_equal(document.page(3).image(), second.page(1).image())
+
+
+def test_lines_and_missing_characters_move_with_their_text():
+    first, second = render_text("first\n", name="1"), render_text("x\U000f0000y\n", name="2")
+    document = combine([first, second])
+    for page in document:
+        for box in page.line_boxes():
+            assert page.start <= box.start <= box.end <= page.end
+    (glyph,) = document.missing_glyphs
+    assert [document.text[offset] for offset in glyph.offsets] == ["\U000f0000"]
+
+
+def test_one_document_is_itself_and_none_is_refused():
+    alone = make_document(["x"])
+    assert combine([alone]) is alone
+    with pytest.raises(InputError):
+        combine([])
