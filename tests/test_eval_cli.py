@@ -14,7 +14,7 @@ from seer.evaluation.longbench import EXIT_GAPS
 from seer.evaluation.runfiles import read_manifest, read_predictions
 
 
-@pytest.fixture()
+@pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A small benchmark of our own in LongBench's shape."""
     folder = tmp_path / "data"
