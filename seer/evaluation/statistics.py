@@ -1,0 +1,162 @@
+"""How sure a score is: bootstrap intervals and paired tests, seeded.
+
+LongBench's overall figure is a mean of category means of task means, so that one sample of a small task in a small
+category weighs more than others. All functions take scores by task and id, and a weight for each task's samples
+(`macro_weights`, `task_weights`), so that one piece of arithmetic serves a task, a category and the whole.
+
+Samples are drawn anew within each task, never across tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seer.errors import InputError
+from seer.evaluation.tasks import TASKS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Scores = Mapping[str, Mapping[str, float]]
+"""By task, then by id; in [0, 1]."""
+
+NUM_RESAMPLES = 2000
+_BATCH = 100
+"""Resamples drawn at a time, to bound memory."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the central `level` of its bootstrap distribution; in points, 0 to 100."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second run minus the first, in points, over the samples that both have."""
+
+    difference: Interval
+    p_value: float
+    """Two-sided: how often swapping the two runs at random, sample by sample, gives a difference as large."""
+    num_samples: int
+    num_better: int
+    num_worse: int
+    num_unpaired: int
+    """Samples that only one of the runs has; they are left out."""
+
+
+def macro_weights(tasks: Mapping[str, object]) -> dict[str, float]:
+    """Weight of each task's mean in the mean of category means, over the tasks given."""
+    sizes: dict[str, int] = {}
+    for name in tasks:
+        sizes[TASKS[name].category] = sizes.get(TASKS[name].category, 0) + 1
+    return {name: 1 / (sizes[TASKS[name].category] * len(sizes)) for name in tasks}
+
+
+def task_weights(tasks: Mapping[str, object]) -> dict[str, float]:
+    """The plain mean over tasks, which the paper uses for its analysis by retrieval scope."""
+    return {name: 1 / len(tasks) for name in tasks}
+
+
+def bootstrap_interval(
+    scores: Scores,
+    weights: Mapping[str, float] | None = None,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Interval:
+    """Percentile interval of the weighted mean of task means; by default the mean of category means."""
+    import numpy as np
+
+    filled = {name: list(by_id.values()) for name, by_id in scores.items() if by_id}
+    if not filled:
+        raise InputError("there are no scores to draw from; give at least one task with a sample")
+    weights = weights or macro_weights(filled)
+    columns = {name: 100 * np.asarray(values) for name, values in filled.items()}
+    mean, means = _resample(columns, weights, np.random.default_rng(seed), num_resamples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(mean, float(low), float(high), level)
+
+
+def compare(
+    first: Scores,
+    second: Scores,
+    weights: Mapping[str, float] | None = None,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Comparison:
+    """Paired comparison of two runs over the tasks and samples that both have."""
+    import numpy as np
+
+    paired: dict[str, list[float]] = {}
+    num_unpaired = 0
+    for name in [*first, *(name for name in second if name not in first)]:
+        one, other = first.get(name, {}), second.get(name, {})
+        common = [identifier for identifier in one if identifier in other]
+        num_unpaired += len(one) + len(other) - 2 * len(common)
+        if common:
+            paired[name] = [other[identifier] - one[identifier] for identifier in common]
+    if not paired:
+        raise InputError("the two runs have no sample in common; compare runs over the same inputs")
+    weights = weights or macro_weights(paired)
+    rng = np.random.default_rng(seed)
+    columns = {name: 100 * np.asarray(values) for name, values in paired.items()}
+    mean, means = _resample(columns, weights, rng, num_resamples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    every = np.concatenate(list(columns.values()))
+    return Comparison(
+        difference=Interval(mean, float(low), float(high), level),
+        p_value=_sign_flip_p(columns, weights, mean, rng, num_resamples),
+        num_samples=int(every.size),
+        num_better=int((every > 0).sum()),
+        num_worse=int((every < 0).sum()),
+        num_unpaired=num_unpaired,
+    )
+
+
+def _resample(
+    columns: Mapping[str, np.ndarray],
+    weights: Mapping[str, float],
+    rng: np.random.Generator,
+    num_resamples: int,
+) -> tuple[float, np.ndarray]:
+    """The weighted mean, and that of each resample."""
+    import numpy as np
+
+    means = np.zeros(num_resamples)
+    mean = 0.0
+    for name, values in columns.items():
+        mean += weights[name] * float(values.mean())
+        for start in range(0, num_resamples, _BATCH):
+            size = min(_BATCH, num_resamples - start)
+            drawn = values[rng.integers(0, values.size, (size, values.size))]
+            means[start : start + size] += weights[name] * drawn.mean(axis=1)
+    return mean, means
+
+
+def _sign_flip_p(
+    columns: Mapping[str, np.ndarray],
+    weights: Mapping[str, float],
+    observed: float,
+    rng: np.random.Generator,
+    num_resamples: int,
+) -> float:
+    """Permutation test: under "no difference" each pair could as well stand the other way round."""
+    import numpy as np
+
+    shares = np.concatenate([weights[name] * values / values.size for name, values in columns.items()])
+    as_large = 0
+    for start in range(0, num_resamples, _BATCH):
+        signs = rng.integers(0, 2, (min(_BATCH, num_resamples - start), shares.size)) * 2 - 1
+        as_large += int((np.abs(signs @ shares) >= abs(observed) - 1e-9).sum())
+    # The observed arrangement is one of the possible ones, so that p is never 0.
+    return (as_large + 1) / (num_resamples + 1)
