@@ -10,6 +10,7 @@ Pages are laid out at once and drawn on demand: `page.image()`.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,12 +20,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
+from seer.rendering.docx import docx_text
 from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
+from seer.rendering.htmltext import html_text
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.measure import Measure, code_points
+from seer.rendering.pageranges import parse_pages
+from seer.rendering.pdfsource import load_pdf
 from seer.rendering.placing import line_boxes
 from seer.rendering.plan import settle
 from seer.rendering.raster import VERSION, draw_page
+from seer.rendering.scans import Ocr, Progress, load_image
+from seer.rendering.sniff import sniff
 from seer.rendering.styles import resolve_style
 from seer.rendering.textfiles import decode
 from seer.schema import Document, LineBox, MissingGlyph, Page, PageStyle
@@ -32,6 +39,7 @@ from seer.schema import Document, LineBox, MissingGlyph, Page, PageStyle
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MAX_FILE_BYTES = 2 << 30
 _MAX_OFFSETS = 20
 
 
@@ -41,15 +49,59 @@ def load(
     *,
     encoding: str | None = None,
     strict_glyphs: bool = False,
+    pages: str | None = None,
+    dpi: float = 96,
+    reflow: bool = False,
+    ocr: Ocr = "auto",
+    password: str | None = None,
+    progress: Progress | None = None,
 ) -> Document:
-    """Read a file, or standard input where `source` is "-", and lay it out.
+    """Read a document, or standard input where `source` is "-", and make pages of it.
 
-    Raises DocumentNotFound (no such file), InputError (a folder, empty, binary, undecodable; an unknown style),
-    GlyphError (`strict_glyphs` and a character that no font covers).
+    Text, Markdown, code, HTML and Word files are laid out in `style`. A PDF or an image keeps its own pages, drawn at
+    `dpi`; with `reflow` its text is laid out like any other. `pages` ("10-40,52") keeps some pages only, with their
+    numbers as labels. `ocr` reads scans: "auto" where a page has no usable text, "always", "never". What a file is, is
+    told by its content, not by its name.
+
+    Raises DocumentNotFound (no such file), InputError (a folder, a URL, empty, binary, undecodable, damaged, encrypted,
+    too large; an unknown style; pages out of range), GlyphError (`strict_glyphs` and a character no font covers).
     """
-    name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(Path(source))
-    text = decode(data, name=name, encoding=encoding)
-    return render_text(text, style, name=name, strict_glyphs=strict_glyphs)
+    name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
+    if not data:
+        raise InputError(f"'{name}' is empty; give a document with at least one character")
+    kind = "text" if encoding else sniff(data, name)
+    if kind in ("pdf", "image"):
+        if kind == "pdf":
+            document = load_pdf(data, name, dpi=dpi, pages=pages, password=password, ocr=ocr, progress=progress)
+        else:
+            document = load_image(data, name, ocr=ocr, progress=progress)
+        return render_text(document.text, style, name, strict_glyphs=strict_glyphs) if reflow else document
+    text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
+    if kind == "html" or (encoding and name.lower().endswith((".html", ".htm"))):
+        text = html_text(text)
+    if not text:
+        raise InputError(f"'{name}' holds no text; give a document with at least one character")
+    document = render_text(text, style, name, strict_glyphs=strict_glyphs)
+    return document if pages is None else keep_pages(document, pages)
+
+
+def keep_pages(document: Document, pages: str) -> Document:
+    """The document of some of its pages ("10-40,52"); their former numbers become their labels."""
+    numbers = parse_pages(pages, len(document.pages))
+    kept, start = [], 0
+    for number, former in enumerate(numbers, 1):
+        page = document.page(former)
+        changes = {
+            "number": number,
+            "label": page.label or str(former),
+            "start": start,
+            "end": start + len(page.text),
+        }
+        kept.append(page.model_copy(update=changes))
+        start += len(page.text)
+    text = "".join(page.text for page in kept)
+    missing = missing_glyphs(text, Measure(document.style, load_chain(document.style.fonts)))
+    return document.model_copy(update={"text": text, "pages": tuple(kept), "missing_glyphs": missing})
 
 
 def render_text(
@@ -121,7 +173,7 @@ def _drawer(measure: Measure) -> Callable[[PageLayout, Page], NDArray[np.uint8]]
 
 
 def _liner(measure: Measure) -> Callable[[PageLayout, Page], tuple[LineBox, ...]]:
-    return lambda layout, page: line_boxes(layout, measure)
+    return lambda layout, page: line_boxes(layout, measure, page.start)
 
 
 def _content_hash(salt: bytes, layout: PageLayout) -> str:
@@ -140,10 +192,17 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[start : start + PIECE_CHARS]
 
 
-def _read(path: Path) -> tuple[str, bytes]:
+def _read(source: str) -> tuple[str, bytes]:
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
+        raise InputError(
+            f"'{source}' is an address; nothing is fetched from the network: download it and give the file"
+        )
+    path = Path(source)
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of one document")
     try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"'{path}' is larger than {MAX_FILE_BYTES >> 30} GB; split it")
         return path.name, path.read_bytes()
     except FileNotFoundError:
         raise DocumentNotFound(f"no document at '{path}'; give the path of a file, or - for standard input") from None

@@ -69,16 +69,16 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     return PlacedGlyphs(slot, x_sub, baseline, offset)
 
 
-def line_boxes(page: PageLayout, measure: Measure) -> tuple[LineBox, ...]:
-    """Source span and box of every line of the page; boxes leave out the spaces at a line's end."""
+def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox, ...]:
+    """Source span and box of every line of the page, which begins at `start`; spaces at a line's end have no box."""
     measured = _measure_page(page, measure)
     widths = line_widths(measured, page.line_starts.astype(np.int64))
     x_px, y_px = _line_origins(page, measured, measure)
     starts = page.line_starts.tolist()
     return tuple(
         LineBox(
-            start=page.start + starts[k],
-            end=page.start + starts[k + 1],
+            start=start + starts[k],
+            end=start + starts[k + 1],
             x_px=float(x_px[k]),
             y_px=float(y_px[k]),
             width_px=float(widths[k]) / SUB_PX,

@@ -1,0 +1,114 @@
+"""HTML to text: what a reader of the page would see, line by line.
+
+Blocks end lines, runs of white space are one space except in <pre>, table cells are parted by tabs, list items begin
+with "- ", images leave their alternative text. Scripts, styles and hidden templates leave nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+_SPACED = {"blockquote", "dl", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "title", "ul"}
+"""Blocks that stand apart from the next by a blank line."""
+_BLOCKS = _SPACED | {
+    *("address", "article", "aside", "body", "caption", "center", "dd", "details", "dialog", "div", "dt", "fieldset"),
+    *("figcaption", "footer", "form", "header", "hr", "html", "legend", "li", "main", "nav", "option", "section"),
+    *("summary", "tbody", "tfoot", "thead", "tr"),
+}
+_SKIPPED = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object"}
+_WHITE = re.compile(r"[ \t\n\r\f]+")
+
+
+def html_text(source: str) -> str:
+    """The visible text of an HTML page."""
+    reader = _Reader()
+    reader.feed(source)
+    reader.close()
+    return reader.text()
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._parts: list[str] = []
+        self._line_empty = True
+        self._blank_lines = 1  # nothing stands before the text
+        self._space_due = False
+        self._skipping: list[str] = []
+        self._pre = 0
+        self._cells = 0
+
+    def text(self) -> str:
+        self._end_line()
+        return "".join(self._parts).rstrip("\n") + "\n" if "".join(self._parts).strip() else ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._skipping or tag in _SKIPPED:
+            if tag in _SKIPPED:
+                self._skipping.append(tag)
+            return
+        if tag == "br":
+            self._newline()
+        elif tag in ("td", "th"):
+            if self._cells:
+                self._write("\t")
+            self._cells += 1
+        elif tag == "img":
+            self.handle_data(dict(attrs).get("alt") or "")
+        elif tag in _BLOCKS:
+            self._block(tag)
+            if tag == "tr":
+                self._cells = 0
+            elif tag == "li":
+                self._write("- ")
+            elif tag == "pre":
+                self._pre += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipping:
+            if tag == self._skipping[-1]:
+                self._skipping.pop()
+            return
+        if tag in _BLOCKS:
+            self._block(tag)
+            if tag == "pre":
+                self._pre = max(0, self._pre - 1)
+
+    def handle_data(self, data: str) -> None:
+        if self._skipping or not data:
+            return
+        if self._pre:
+            for k, line in enumerate(data.split("\n")):
+                if k:
+                    self._newline()
+                if line:
+                    self._write(line)
+            return
+        words = _WHITE.sub(" ", data)
+        if words.startswith(" "):
+            self._space_due = True
+        if words.strip(" "):
+            if self._space_due and not self._line_empty:
+                self._write(" ")
+            self._write(words.strip(" "))
+            self._space_due = words.endswith(" ")
+
+    def _write(self, text: str) -> None:
+        self._parts.append(text)
+        self._line_empty, self._blank_lines = False, 0
+
+    def _newline(self) -> None:
+        self._parts.append("\n")
+        self._line_empty, self._space_due = True, False
+
+    def _end_line(self) -> None:
+        self._space_due = False
+        if not self._line_empty:
+            self._newline()
+
+    def _block(self, tag: str) -> None:
+        self._end_line()
+        if tag in _SPACED and not self._blank_lines and self._parts:
+            self._parts.append("\n")
+            self._blank_lines = 1

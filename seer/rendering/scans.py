@@ -1,0 +1,192 @@
+"""Pictures of text: image files as pages, and optical character recognition through RapidOCR (extra `ocr`).
+
+The recogniser's models come inside its wheel; nothing is fetched. It takes seconds a page, so it runs only where a page
+has no usable text of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from seer.errors import InputError
+from seer.schema import Document, LineBox, Page, PageStyle
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Ocr = Literal["auto", "always", "never"]
+Progress = Callable[[int, int, str], None]
+"""Called with (pages done, pages in all, what is being done)."""
+
+MAX_IMAGE_PIXELS = 100_000_000
+MAX_SIDE_PX = 4096
+"""Larger pictures are shown smaller: a model's own limits lie far below."""
+_MAX_FRAMES = 2000
+_MIN_SIDE_PX = 28
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """One line that OCR found: its text and its box as shares of the picture's width and height."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def ocr_installed() -> bool:
+    return importlib.util.find_spec("rapidocr") is not None
+
+
+@cache
+def _recogniser() -> Any:
+    if not ocr_installed():
+        raise InputError(
+            "reading scans needs OCR, which is not installed; install it with: pip install 'seer-vlm[ocr]'"
+        )
+    import logging
+
+    from rapidocr import RapidOCR
+
+    logging.getLogger("RapidOCR").setLevel(logging.WARNING)
+    return RapidOCR(params={"Global.log_level": "warning"})
+
+
+def read_picture(image: NDArray[np.uint8]) -> list[ReadLine]:
+    """Lines of text in a picture, top to bottom and left to right. Raises InputError where OCR is not installed."""
+    colour = np.repeat(image[:, :, None], 3, axis=2) if image.ndim == 2 else image
+    found = _recogniser()(colour)
+    if found.boxes is None or found.txts is None:
+        return []
+    height, width = image.shape[:2]
+    pieces = [
+        ReadLine(text, *(corners.min(0) / (width, height)).tolist(), *(corners.max(0) / (width, height)).tolist())
+        for text, corners in zip(found.txts, np.asarray(found.boxes, np.float64), strict=True)
+        if text.strip()
+    ]
+    return _in_lines(pieces)
+
+
+def _in_lines(pieces: list[ReadLine]) -> list[ReadLine]:
+    """Join pieces that stand side by side into lines."""
+    lines: list[list[ReadLine]] = []
+    for piece in sorted(pieces, key=lambda piece: (piece.top + piece.bottom) / 2):
+        middle = (piece.top + piece.bottom) / 2
+        if lines and middle < lines[-1][0].bottom and middle > lines[-1][0].top:
+            lines[-1].append(piece)
+        else:
+            lines.append([piece])
+    joined = []
+    for line in lines:
+        line.sort(key=lambda piece: piece.left)
+        joined.append(
+            ReadLine(
+                " ".join(piece.text for piece in line),
+                min(piece.left for piece in line),
+                min(piece.top for piece in line),
+                max(piece.right for piece in line),
+                max(piece.bottom for piece in line),
+            )
+        )
+    return joined
+
+
+def boxes_of(lines: list[ReadLine], start: int, width_px: int, height_px: int) -> tuple[LineBox, ...]:
+    """Line boxes on a page whose text is the lines, each ended by a newline, from `start` in the source."""
+    boxes = []
+    for line in lines:
+        end = start + len(line.text) + 1
+        boxes.append(
+            LineBox(
+                start=start,
+                end=end,
+                x_px=line.left * width_px,
+                y_px=line.top * height_px,
+                width_px=(line.right - line.left) * width_px,
+                height_px=(line.bottom - line.top) * height_px,
+            )
+        )
+        start = end
+    return tuple(boxes)
+
+
+def load_image(data: bytes, name: str, *, ocr: Ocr = "auto", progress: Progress | None = None) -> Document:
+    """An image file as a document, one page a frame, its text read by OCR.
+
+    Raises InputError: damaged, too large, or OCR needed and not installed (`ocr="never"` shows the pictures alone).
+    """
+    frames = _frames(data, name)
+    pages, texts, start = [], [], 0
+    for number, image in enumerate(frames, 1):
+        if progress:
+            progress(number - 1, len(frames), "reading scans")
+        lines = [] if ocr == "never" else read_picture(image)
+        text = "".join(line.text + "\n" for line in lines)
+        height_px, width_px = image.shape[:2]
+        page = Page(
+            number=number,
+            start=start,
+            end=start + len(text),
+            text=text,
+            width_px=width_px,
+            height_px=height_px,
+            content_hash=hashlib.sha256(f"image {image.shape} ".encode() + image.tobytes()).hexdigest()[:32],
+        )
+        boxes = boxes_of(lines, start, width_px, height_px)
+        pages.append(page.attach(partial(_given, image), partial(_given, boxes)))
+        texts.append(text)
+        start += len(text)
+    return Document(name=name, text="".join(texts), style=picture_style("image", pages[0], 72), pages=tuple(pages))
+
+
+def _given(value: Any, page: Page) -> Any:
+    return value
+
+
+def picture_style(name: str, page: Page, dpi: float) -> PageStyle:
+    """A style that records the size of pages that came as pictures."""
+    return PageStyle(
+        name=name,
+        page_width_px=min(8192, max(_MIN_SIDE_PX, page.width_px)),
+        page_height_px=min(8192, max(_MIN_SIDE_PX, page.height_px)),
+        dpi=min(600, max(36, round(dpi))),
+        margin_x_px=0,
+        margin_y_px=0,
+        font_size_pt=3,
+        line_height_pt=3,
+        crop_last_page=False,
+    )
+
+
+def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
+    from PIL import Image, UnidentifiedImageError
+
+    frames: list[NDArray[np.uint8]] = []
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width_px, height_px = image.size
+            if width_px * height_px > MAX_IMAGE_PIXELS:
+                raise InputError(
+                    f"'{name}' is {width_px}x{height_px} px, more than {MAX_IMAGE_PIXELS // 1_000_000} megapixels; "
+                    "give a smaller picture"
+                )
+            for index in range(min(_MAX_FRAMES, getattr(image, "n_frames", 1))):
+                image.seek(index)
+                frame = image.convert("L" if image.mode in ("1", "L", "I;16", "LA") else "RGB")
+                frame.thumbnail((MAX_SIDE_PX, MAX_SIDE_PX))
+                frames.append(np.array(frame))
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"'{name}' is a damaged image ({error}); give one that a viewer opens") from None
+    return frames

@@ -1,0 +1,81 @@
+"""What a file is, by its content: the name is believed only where the content leaves it open.
+
+    kind = sniff(data, name)        # "pdf", "docx", "html", "image" or "text"
+
+Everything else that can be told apart is refused by name, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from typing import Literal
+
+from seer.errors import InputError
+
+Kind = Literal["pdf", "docx", "html", "image", "text"]
+
+_IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
+_REFUSED = (
+    (b"\xd0\xcf\x11\xe0", "an old Office file (.doc, .xls, .ppt)", "save it as .docx or .pdf"),
+    (b"{\\rtf", "an RTF file", "save it as .docx or .txt"),
+    (b"\x1f\x8b", "a gzip archive", "unpack it first"),
+    (b"BZh", "a bzip2 archive", "unpack it first"),
+    (b"\xfd7zXZ", "an xz archive", "unpack it first"),
+    (b"7z\xbc\xaf", "a 7-Zip archive", "unpack it first"),
+    (b"Rar!", "a RAR archive", "unpack it first"),
+    (b"\x7fELF", "a program", "give a document"),
+    (b"MZ", "a program", "give a document"),
+    (b"%!PS", "a PostScript file", "convert it to PDF"),
+    (b"SQLite format 3", "a database", "give a document"),
+    (b"PAR1", "a Parquet file", "give a document"),
+)
+_ZIP_KINDS = (
+    ("xl/workbook.xml", "an Excel workbook", "save the sheet as .csv"),
+    ("ppt/presentation.xml", "a PowerPoint presentation", "save it as .pdf"),
+    ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
+    ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
+)
+_HTML = re.compile(
+    rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+
+
+def sniff(data: bytes, name: str) -> Kind:
+    """The kind of document in `data`. Raises InputError for a kind that cannot be read."""
+    head = data[:1024]
+    if b"%PDF-" in head:
+        return "pdf"
+    if head.startswith(_IMAGE_SIGNATURES[:4] + _IMAGE_SIGNATURES[5:]) or _is_bitmap(data) or _is_webp(head):
+        return "image"
+    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+        return _zip_kind(data, name)
+    for signature, what, remedy in _REFUSED:
+        if head.startswith(signature) and (len(signature) > 2 or b"\x00" in head):
+            raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
+    if _HTML.match(data[:4096].removeprefix(b"\xef\xbb\xbf")):
+        return "html"
+    return "text"
+
+
+def _is_bitmap(data: bytes) -> bool:
+    return data[:2] == b"BM" and len(data) > 26 and int.from_bytes(data[2:6], "little") == len(data)
+
+
+def _is_webp(head: bytes) -> bool:
+    return head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+
+
+def _zip_kind(data: bytes, name: str) -> Kind:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = set(archive.namelist())
+    except zipfile.BadZipFile:
+        raise InputError(f"'{name}' is a damaged zip or .docx file; save or download it again") from None
+    if "word/document.xml" in members:
+        return "docx"
+    for member, what, remedy in _ZIP_KINDS:
+        if member in members:
+            raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
+    raise InputError(f"'{name}' is a zip archive; unpack it and give one of its documents")
