@@ -25,6 +25,15 @@ _BITMAPS = {
 }
 
 
+def box_width_px(num_digits: int, size_px: float) -> int:
+    """Width of the box around a code point of so many hexadecimal digits."""
+    return (4 * num_digits + 3) * _scale(size_px)
+
+
+def _scale(size_px: float) -> int:
+    return max(1, round(size_px / 9))
+
+
 @lru_cache(maxsize=4096)
 def missing_box(code: int, size_px: float) -> NDArray[np.uint8]:
     """Bitmap of the box, 1 for ink, shape (height, width) in pixels; it stands on the baseline."""
@@ -34,5 +43,4 @@ def missing_box(code: int, size_px: float) -> NDArray[np.uint8]:
     box[:, [0, -1]] = 1
     for k, digit in enumerate(digits):
         box[2:7, 2 + 4 * k : 5 + 4 * k] = _BITMAPS[digit]
-    scale = max(1, round(size_px / 9))
-    return np.kron(box, np.ones((scale, scale), np.uint8))
+    return np.kron(box, np.ones((_scale(size_px), _scale(size_px)), np.uint8))

@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,7 @@ def load(
     source: str | Path,
     style: str | PageStyle = "seer",
     *,
+    changes: Mapping[str, Any] | None = None,
     encoding: str | None = None,
     strict_glyphs: bool = False,
     pages: str | None = None,
@@ -58,10 +59,10 @@ def load(
 ) -> Document:
     """Read a document, or standard input where `source` is "-", and make pages of it.
 
-    Text, Markdown, code, HTML and Word files are laid out in `style`. A PDF or an image keeps its own pages, drawn at
-    `dpi`; with `reflow` its text is laid out like any other. `pages` ("10-40,52") keeps some pages only, with their
-    numbers as labels. `ocr` reads scans: "auto" where a page has no usable text, "always", "never". What a file is, is
-    told by its content, not by its name.
+    Text, Markdown, code, HTML and Word files are laid out in `style` with `changes` to its fields. A PDF or an image
+    keeps its own pages, drawn at `dpi`; with `reflow` its text is laid out like any other. `pages` ("10-40,52") keeps
+    some pages only, with their numbers as labels. `ocr` reads scans: "auto" where a page has no usable text, "always",
+    "never". What a file is, is told by its content, not by its name.
 
     Raises DocumentNotFound (no such file), InputError (a folder, a URL, empty, binary, undecodable, damaged, encrypted,
     too large; an unknown style; pages out of range), GlyphError (`strict_glyphs` and a character no font covers).
@@ -75,13 +76,17 @@ def load(
             document = load_pdf(data, name, dpi=dpi, pages=pages, password=password, ocr=ocr, progress=progress)
         else:
             document = load_image(data, name, ocr=ocr, progress=progress)
-        return render_text(document.text, style, name, strict_glyphs=strict_glyphs) if reflow else document
+        return (
+            render_text(document.text, style, name, changes=changes, strict_glyphs=strict_glyphs)
+            if reflow
+            else document
+        )
     text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
     if kind == "html" or (encoding and name.lower().endswith((".html", ".htm"))):
         text = html_text(text)
     if not text:
         raise InputError(f"'{name}' holds no text; give a document with at least one character")
-    document = render_text(text, style, name, strict_glyphs=strict_glyphs)
+    document = render_text(text, style, name, changes=changes, strict_glyphs=strict_glyphs)
     return document if pages is None else keep_pages(document, pages)
 
 
@@ -105,15 +110,21 @@ def keep_pages(document: Document, pages: str) -> Document:
 
 
 def render_text(
-    text: str, style: str | PageStyle = "seer", name: str = "text", *, strict_glyphs: bool = False
+    text: str,
+    style: str | PageStyle = "seer",
+    name: str = "text",
+    *,
+    changes: Mapping[str, Any] | None = None,
+    strict_glyphs: bool = False,
 ) -> Document:
     """Lay out a text. The page texts joined equal it exactly, whatever it holds.
 
-    Raises InputError (empty text, unknown style), GlyphError (as in `load`).
+    `style` is a style's name, "auto" for the cheapest layout of this text, or a style; the one used is recorded in the
+    document. Raises InputError (empty text, unknown style), ConfigError (bad changes), GlyphError (as in `load`).
     """
     if not text:
         raise InputError(f"'{name}' is empty; give a text with at least one character")
-    style = settle(text, style)
+    style = settle(text, style, **(changes or {}))
     measure = Measure(style, load_chain(style.fonts))
     missing = missing_glyphs(text, measure)
     if missing and strict_glyphs:

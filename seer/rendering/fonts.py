@@ -41,7 +41,7 @@ MISSING = 1 << 24
 """Slots from here on are boxes: MISSING + code point."""
 
 # Entries that every chain has, before those of its characters.
-_MISSING_ENTRIES = (4, 5, 6)
+MISSING_ENTRIES = (4, 5, 6)
 """Entries 0, 1, 2: a missing character whose code point has this many hex digits."""
 ZERO_WIDTH_ENTRY = 3
 _FIRST_CHARACTER_ENTRY = 4
@@ -104,7 +104,7 @@ class FontChain:
     def _fill(self) -> None:
         slots: list[NDArray[np.int32]] = [np.full(_FIRST_CHARACTER_ENTRY, BLANK, np.int32)]
         advances: list[NDArray[np.float64]] = [
-            np.array([missing_width_em(digits) for digits in _MISSING_ENTRIES] + [0.0])
+            np.zeros(_FIRST_CHARACTER_ENTRY)  # the width of boxes depends on the size: see Measure
         ]
         owners = [np.full(_FIRST_CHARACTER_ENTRY, -1, np.int8)]
         for first, last in _ZERO_WIDTH_RANGES:
@@ -159,11 +159,6 @@ class FontChain:
     @cached_property
     def newline_slot(self) -> int:
         return int(self.slot[self._entry_of_code[ord(self.newline_mark)]])
-
-
-def missing_width_em(num_hex_digits: int) -> float:
-    """Advance of the box drawn for a missing character: digits of 4/9 em each, a frame and a gap."""
-    return (4 * num_hex_digits + 4) / 9
 
 
 @lru_cache(maxsize=8)

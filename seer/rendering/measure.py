@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seer.rendering.bidi import bidi_classes, has_rtl, paragraph_levels
+from seer.rendering.boxes import box_width_px
 from seer.rendering.breaking import BK, classes
-from seer.rendering.fonts import FontChain
+from seer.rendering.fonts import MISSING_ENTRIES, FontChain
 from seer.rendering.shaping import ShapedRun, complex_runs, shape
 from seer.schema import PageStyle
 
@@ -57,7 +58,10 @@ class Measure:
     """By entry of the chain."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "advances_sub", np.rint(self.chain.advance_em * self.em_sub).astype(np.int64))
+        advances = np.rint(self.chain.advance_em * self.em_sub).astype(np.int64)
+        for entry, num_digits in enumerate(MISSING_ENTRIES):
+            advances[entry] = (box_width_px(num_digits, self.style.font_size_px) + 1) * SUB_PX
+        object.__setattr__(self, "advances_sub", advances)
 
     @cached_property
     def em_sub(self) -> float:

@@ -39,6 +39,8 @@ _MIN_LETTERS = 50
 """A page with this many letters of text is not taken for a scan."""
 _MAX_GARBLED_SHARE = 0.3
 _MIN_PICTURE_SHARE = 0.3
+_MIN_LONE_PICTURE_SHARE = 0.02
+"""Of a page without any text."""
 _LINE_HYPHENS = str.maketrans({"\x02": "-", "\ufffe": "-", "\x00": " "})
 """pdfium marks a hyphen at a line's end by these."""
 
@@ -220,7 +222,7 @@ def _is_scan(file: PdfFile, index: int, text: str) -> bool:
     garbled = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in visible)
     if len(visible) >= _MIN_LETTERS:
         return garbled > len(visible) * _MAX_GARBLED_SHARE
-    return file.picture_share(index) >= _MIN_PICTURE_SHARE
+    return file.picture_share(index) >= (_MIN_PICTURE_SHARE if visible else _MIN_LONE_PICTURE_SHARE)
 
 
 def _clean(raw: str) -> str:

@@ -38,7 +38,7 @@ def plan(text: str, styles: Iterable[str | PageStyle], geometry: VisionGeometry 
     return tuple(_row(text, settle(text, style, geometry), geometry) for style in styles)
 
 
-def settle(text: str, style: str | PageStyle, geometry: VisionGeometry = GLM_41V, **changes: object) -> PageStyle:
+def settle(text: str, style: str | PageStyle, /, geometry: VisionGeometry = GLM_41V, **changes: object) -> PageStyle:
     """The style to lay `text` out in: `auto` becomes the cheapest layout, anything else stays what it is.
 
     `changes` are fields set by the user; `auto` then chooses among the layouts that keep them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -173,7 +174,10 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
 
     frames: list[NDArray[np.uint8]] = []
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+            opened = Image.open(io.BytesIO(data))
+        with opened as image:
             width_px, height_px = image.size
             if width_px * height_px > MAX_IMAGE_PIXELS:
                 raise InputError(
@@ -185,7 +189,7 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
                 frame = image.convert("L" if image.mode in ("1", "L", "I;16", "LA") else "RGB")
                 frame.thumbnail((MAX_SIDE_PX, MAX_SIDE_PX))
                 frames.append(np.array(frame))
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"'{name}' is a damaged image ({error}); give one that a viewer opens") from None

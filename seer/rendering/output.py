@@ -1,0 +1,168 @@
+"""Writing pages out: a folder of PNG files, a PDF, or a Hugging Face dataset, each with what leads back to the source.
+
+A folder holds page-0001.png …, text.txt (the exact source) and manifest.json, which is written last: where it stands,
+everything stands. Its spans count characters of text.txt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from seer.errors import InputError
+from seer.geometry import GLM_41V
+from seer.rendering.cache import PageCache
+from seer.rendering.fonts import load_chain
+from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.measure import Measure
+from seer.rendering.pdf import pdf_bytes
+from seer.rendering.png import png_bytes
+from seer.rendering.raster import draw_page
+from seer.schema import Document, PageStyle
+
+Format = Literal["png", "pdf", "hf"]
+MANIFEST = "manifest.json"
+_BATCH_PAGES = 32
+
+
+def write_pages(
+    document: Document,
+    folder: Path,
+    *,
+    processes: int = 1,
+    cache: PageCache | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Write the document as a folder of PNG files. Returns the manifest; `progress` is told of pages as they come."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    tell = progress or (lambda pages: None)
+    if keeps_own_pages(document):
+        for page in document:
+            data = cache.png(page) if cache else png_bytes(page.image())
+            (folder / page_file(page.number)).write_bytes(data)
+            tell(1)
+    else:
+        _write_laid_out(document, folder, processes, tell)
+    (folder / "text.txt").write_bytes(document.text.encode("utf-8", "surrogatepass"))
+    record = manifest(document)
+    temporary = folder / f"{MANIFEST}.partial"
+    temporary.write_text(json.dumps(record, ensure_ascii=True, indent=1), encoding="utf-8")
+    temporary.replace(folder / MANIFEST)
+    return record
+
+
+def write_pdf(document: Document, path: Path) -> None:
+    """Write the document as a PDF whose lines stand where the PNG files have them."""
+    if keeps_own_pages(document):
+        raise InputError(f"'{document.name}' keeps its own pages; write them as png, or lay its text out with --reflow")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_bytes(pdf_bytes(document))
+    temporary.replace(path)
+
+
+def write_dataset(document: Document, folder: Path) -> None:
+    """Write the document as a Hugging Face dataset on disk: one row a page, its picture as an Image feature."""
+    from datasets import Dataset, Features, Image, Value
+
+    features = Features(
+        {
+            "image": Image(),
+            "text": Value("string"),
+            "document": Value("string"),
+            "page": Value("int32"),
+            "label": Value("string"),
+            "start": Value("int64"),
+            "end": Value("int64"),
+            "content_hash": Value("string"),
+        }
+    )
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for page in document:
+            yield {
+                "image": {"bytes": png_bytes(page.image()), "path": None},
+                # Arrow strings are UTF-8, which has no place for a lone surrogate
+                "text": page.text.encode("utf-8", "replace").decode(),
+                "document": document.name,
+                "page": page.number,
+                "label": page.label,
+                "start": page.start,
+                "end": page.end,
+                "content_hash": page.content_hash,
+            }
+
+    Dataset.from_list(list(rows()), features=features).save_to_disk(str(folder))
+
+
+def manifest(document: Document) -> dict[str, Any]:
+    """Everything about the document but its pixels and its text."""
+    return {
+        "name": document.name,
+        "characters": len(document.text),
+        "style": document.style.model_dump(mode="json"),
+        "vision_tokens": sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document),
+        "missing_glyphs": [glyph.model_dump(mode="json", exclude={"character"}) for glyph in document.missing_glyphs],
+        "pages": [
+            {
+                "file": page_file(page.number),
+                **page.model_dump(mode="json", exclude={"text"}),
+                "vision_tokens": GLM_41V.tokens(page.width_px, page.height_px),
+            }
+            for page in document
+        ],
+    }
+
+
+def page_file(number: int) -> str:
+    return f"page-{number:04d}.png"
+
+
+def keeps_own_pages(document: Document) -> bool:
+    """Whether its pages came as pictures, and were not laid out here."""
+    return document.style.name in ("pdf", "image")
+
+
+# ── Many processes ───────────────────────────────────────────────────────────────────────────────
+
+
+def _write_laid_out(document: Document, folder: Path, processes: int, tell: Callable[[int], None]) -> None:
+    """Lay out here, draw and write in `processes` processes, a batch of pages at a time."""
+    if processes <= 1:
+        for page in document:
+            (folder / page_file(page.number)).write_bytes(png_bytes(page.image()))
+            tell(1)
+        return
+    # The document's pages cannot be sent to a process, their layouts can; laying out again takes a tenth of drawing.
+    pieces = (document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS))
+    layouts = lay_out(pieces, _measure(document.style))
+    with ProcessPoolExecutor(processes) as pool:
+        jobs = [
+            pool.submit(_write_batch, document.style, batch, first, str(folder)) for first, batch in _batches(layouts)
+        ]
+        for job in as_completed(jobs):
+            tell(job.result())
+
+
+def _batches(layouts: Iterator[PageLayout]) -> Iterator[tuple[int, Sequence[PageLayout]]]:
+    first = 1
+    while batch := list(itertools.islice(layouts, _BATCH_PAGES)):
+        yield first, batch
+        first += len(batch)
+
+
+def _write_batch(style: PageStyle, batch: Sequence[PageLayout], first: int, folder: str) -> int:
+    for number, layout in enumerate(batch, first):
+        (Path(folder) / page_file(number)).write_bytes(png_bytes(draw_page(layout, _measure(style))))
+    return len(batch)
+
+
+@lru_cache(maxsize=4)
+def _measure(style: PageStyle) -> Measure:
+    return Measure(style, load_chain(style.fonts))
