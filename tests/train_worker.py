@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 tests/train_worker.py OUT
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,16 +19,17 @@ from train_fakes import config, trajectories
 from train.config import TrainConfig
 from train.export import export, full_weights
 from train.model import PREFIX
-from train.parallel import World, end_world, start_world
+from train.parallel import World, build_mesh, end_world, reduce_now, start_world
 from train.run import Run, build_run
 from train.step import agree, train_step
-from train.parallel import reduce_now
 
 PICTURES, WORDS = trajectories(24), trajectories(24, False)
 
 
 def make(world: World, out: Path, items: Any = PICTURES, **sections: Any) -> Run:
     settings: TrainConfig = config(out, **sections)
+    if settings.parallel.replicas > 1:
+        world = dataclasses.replace(world, mesh=build_mesh("cpu", world.ranks, settings.parallel.replicas))
     return build_run(settings, world, [items])
 
 

@@ -47,6 +47,8 @@ class Checkpoints:
         self.folder, self.world, self.keep, self.background = folder, world, keep, background
         # collectives of a background save must not mix with those of training
         self._group = dist.new_group(backend="gloo") if world.ranks > 1 else None
+        # a single process is meant, and the warning would come from a thread, where it cannot be caught
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
         self._finisher = ThreadPoolExecutor(1, "checkpoint")
         self._pending: list[Future[Any]] = []
         if world.leads:
@@ -120,14 +122,12 @@ class Checkpoints:
 
     def load(self, folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         """Fill `tensors` in place, and restore this rank's random state. Every rank must call this."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*single process.*")
-            dcp.load(
-                dict(tensors),
-                storage_reader=HuggingFaceStorageReader(str(folder)),
-                process_group=self._group,
-                no_dist=self._group is None,
-            )
+        dcp.load(
+            dict(tensors),
+            storage_reader=HuggingFaceStorageReader(str(folder)),
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
         state = folder / f"rank-{self.world.rank}.json"
         if state.exists():
             restore_random_state(json.loads(state.read_text(encoding="utf-8")), self.world)

@@ -1,21 +1,25 @@
 """The loss: sum of weight · nll over the sum of weights of the whole step, on supervised places alone.
 
 `weighted_nll` is the sum; the step divides it by the sum of weights over *all* micro-batches and ranks. A mean of means
-would weigh a token by the company it keeps. Logits exist for one chunk of rows at a time, and their gradient is made
-while they do, so that neither logits nor probabilities outlive their chunk.
+would weigh a token by the company it keeps.
 
-Shapes: N supervised rows, X hidden width, V vocabulary.
+Where rows by vocabulary are many, logits exist for one slice of the vocabulary at a time: a first pass finds each row's
+log-sum, a second makes the slice's gradients. The head's gradient of a slice is final as it is made, so no accumulator of
+the head's size is needed, and rounding is what a single product's would be.
+
+Shapes: N supervised rows, X hidden width, V vocabulary, S slice of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
-CHUNK_ELEMENTS = 2**25
-"""Logits that exist at once: 128 MiB in fp32. Small vocabularies fit in one chunk, GLM's 151,552 makes chunks of 221 rows."""
+CHUNK_ELEMENTS = 2**24
+"""Logits that exist at once: 64 MiB in fp32. Small vocabularies fit whole; 800 rows of GLM's 151,552 take 8 slices."""
 
 
 def weighted_nll(
@@ -23,16 +27,16 @@ def weighted_nll(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Sum of weight · nll (differentiable), then nll and "is the likeliest token right" for each row (not)."""
     if len(hidden_NX) * len(head_VX) <= CHUNK_ELEMENTS:
-        logits_NV = F.linear(hidden_NX, head_VX).float()
-        nll_N = F.cross_entropy(logits_NV, targets_N, reduction="none")
+        logits_NV = functional.linear(hidden_NX, head_VX).float()
+        nll_N = functional.cross_entropy(logits_NV, targets_N, reduction="none")
         correct_N = logits_NV.detach().argmax(1) == targets_N
         return (nll_N * weights_N).sum(), nll_N.detach(), correct_N
-    total, nll_N, correct_N = _ChunkedNll.apply(hidden_NX, head_VX, targets_N, weights_N, CHUNK_ELEMENTS)
+    total, nll_N, correct_N = _SlicedNll.apply(hidden_NX, head_VX, targets_N, weights_N, CHUNK_ELEMENTS)
     return total, nll_N, correct_N
 
 
-class _ChunkedNll(torch.autograd.Function):
-    """Forward computes gradients as well: the sum is scalar, so its backward only scales them."""
+class _SlicedNll(torch.autograd.Function):
+    """weighted_nll by slices of the vocabulary."""
 
     @staticmethod
     def forward(
@@ -43,36 +47,52 @@ class _ChunkedNll(torch.autograd.Function):
         weights_N: torch.Tensor,
         chunk_elements: int,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rows = max(1, chunk_elements // len(head_VX))
-        grad_hidden = torch.empty_like(hidden_NX) if ctx.needs_input_grad[0] else None
-        # bf16 sums over chunks would lose small gradients
-        grad_head = torch.zeros_like(head_VX, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        nlls, corrects = [], []
-        for start in range(0, len(hidden_NX), rows):
-            part = slice(start, start + rows)
-            logits = F.linear(hidden_NX[part], head_VX).float()
-            corrects.append(logits.argmax(1) == targets_N[part])
-            target_logits = logits.gather(1, targets_N[part, None]).squeeze(1)
-            log_sums = logits.logsumexp(1)
-            nlls.append(log_sums - target_logits)
-            # softmax minus one-hot, times weight, in the logits' own memory
-            grads = logits.sub_(log_sums[:, None]).exp_()
-            grads[torch.arange(len(grads), device=grads.device), targets_N[part]] -= 1
-            grads.mul_(weights_N[part, None])
-            if grad_hidden is not None:
-                grad_hidden[part] = grads.to(head_VX.dtype) @ head_VX
-            if grad_head is not None:
-                grad_head.addmm_(grads.T, hidden_NX[part].float())
-        ctx.save_for_backward(grad_hidden, grad_head)
-        ctx.head_dtype = head_VX.dtype
-        nll_N, correct_N = torch.cat(nlls), torch.cat(corrects)
+        rows = len(hidden_NX)
+        log_sums_N = hidden_NX.new_full((rows,), -torch.inf, dtype=torch.float32)
+        best_N = log_sums_N.clone()
+        likeliest_N = torch.zeros_like(targets_N)
+        target_logits_N = torch.zeros_like(log_sums_N)
+        for start, slice_SX in _slices(head_VX, rows, chunk_elements):
+            logits_NS = functional.linear(hidden_NX, slice_SX).float()
+            top_N, place_N = logits_NS.max(1)
+            likeliest_N = torch.where(top_N > best_N, place_N + start, likeliest_N)
+            best_N = torch.maximum(best_N, top_N)
+            within_N, column_N = _columns(targets_N, start, len(slice_SX))
+            target_logits_N = torch.where(within_N, logits_NS.gather(1, column_N[:, None])[:, 0], target_logits_N)
+            log_sums_N = torch.logaddexp(log_sums_N, logits_NS.logsumexp(1))
+        nll_N, correct_N = log_sums_N - target_logits_N, likeliest_N == targets_N
+        ctx.save_for_backward(hidden_NX, head_VX, targets_N, weights_N, log_sums_N)
+        ctx.chunk_elements = chunk_elements
         ctx.mark_non_differentiable(nll_N, correct_N)
         return (nll_N * weights_N).sum(), nll_N, correct_N
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None, None]:
-        scale = grads[0]
-        grad_hidden, grad_head = ctx.saved_tensors
-        grad_hidden = None if grad_hidden is None else grad_hidden * scale.to(grad_hidden.dtype)
-        grad_head = None if grad_head is None else grad_head.mul_(scale).to(ctx.head_dtype)
-        return grad_hidden, grad_head, None, None, None
+        hidden_NX, head_VX, targets_N, weights_N, log_sums_N = ctx.saved_tensors
+        scaled_N = weights_N * grads[0]
+        wants_hidden, wants_head = ctx.needs_input_grad[:2]
+        grad_hidden = torch.zeros_like(hidden_NX, dtype=torch.float32) if wants_hidden else None
+        grad_head = torch.empty_like(head_VX) if wants_head else None
+        for start, slice_SX in _slices(head_VX, len(hidden_NX), ctx.chunk_elements):
+            # (softmax - one-hot) · weight, in the logits' own memory
+            grads_NS = functional.linear(hidden_NX, slice_SX).float().sub_(log_sums_N[:, None]).exp_()
+            within_N, column_N = _columns(targets_N, start, len(slice_SX))
+            grads_NS.scatter_add_(1, column_N[:, None], -within_N[:, None].float())
+            grads_NS = grads_NS.mul_(scaled_N[:, None]).to(head_VX.dtype)
+            if grad_hidden is not None:
+                grad_hidden += grads_NS @ slice_SX
+            if grad_head is not None:
+                torch.mm(grads_NS.T, hidden_NX, out=grad_head[start : start + len(slice_SX)])
+        return (None if grad_hidden is None else grad_hidden.to(hidden_NX.dtype)), grad_head, None, None, None
+
+
+def _slices(head_VX: torch.Tensor, rows: int, chunk_elements: int) -> Iterator[tuple[int, torch.Tensor]]:
+    size = max(1, chunk_elements // max(1, rows))
+    for start in range(0, len(head_VX), size):
+        yield start, head_VX[start : start + size]
+
+
+def _columns(targets_N: torch.Tensor, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which targets lie in a slice, and their columns there (0 for the others)."""
+    within_N = (targets_N >= start) & (targets_N < start + size)
+    return within_N, torch.where(within_N, targets_N - start, 0)

@@ -1,7 +1,6 @@
 """The model as the trainer sees it: one packed batch in, the weighted loss sum and per-token figures out.
 
-The loss is computed inside the forward of the outermost module, because FSDP gathers the head's weight there and nowhere
-else. Parameters keep transformers' names behind one prefix, `model.`, which the export takes off.
+Parameters keep transformers' names behind one prefix, `model.`, which the export takes off.
 
 Shapes: L tokens of the row, X hidden width, N supervised places, V image tokens.
 """
@@ -33,6 +32,16 @@ class Figures(NamedTuple):
     correct_N: torch.Tensor
 
 
+class LossHead(nn.Linear):
+    """The language-model head, asked for losses instead of logits: the weight is used inside its own forward, which is
+    where FSDP has it whole."""
+
+    def forward(  # type: ignore[override]
+        self, rows_NX: torch.Tensor, targets_N: torch.Tensor, weights_N: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return weighted_nll(rows_NX, self.weight, targets_N, weights_N)
+
+
 class Trainee(nn.Module):
     """A Glm4vForConditionalGeneration with the trainer's forward."""
 
@@ -43,6 +52,7 @@ class Trainee(nn.Module):
         self.always_see = False
         """Run the vision tower even on batches without pictures: sharded ranks must all take part in its collectives."""
         visual, text = self.visual, self.text
+        model.lm_head.__class__ = LossHead
         visual.patch_embed = BytePatchEmbed(visual.patch_embed.proj, scaling)
         text.config._attn_implementation = NAME if self.grouped else attention
         visual.config._attn_implementation = "sdpa" if self.grouped else attention
@@ -72,7 +82,7 @@ class Trainee(nn.Module):
             **({"text_groups": batch.text_groups} if self.grouped else {}),
         ).last_hidden_state[0]
         rows_NX = hidden_LX.index_select(0, batch.predictors_N)
-        return Figures(*weighted_nll(rows_NX, self.model.lm_head.weight, batch.targets_N, batch.weights_N))
+        return Figures(*self.model.lm_head(rows_NX, batch.targets_N, batch.weights_N))
 
     @property
     def vision_is_trained(self) -> bool:

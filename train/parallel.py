@@ -98,8 +98,8 @@ def needs_sharding(config: ParallelConfig, ranks: int) -> bool:
 def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
     """Put the model where it is trained: on this process's device, or sharded over the mesh.
 
-    Vision blocks and text layers are gathered one at a time; embeddings, norms and head belong to the root, whose forward
-    computes the loss.
+    Vision blocks, text layers, embeddings and head are gathered one at a time; what is left belongs to the root. Tied
+    embeddings are one parameter, so they stay with the root.
     """
     if config.precision == "bf16":
         trainee.to(torch.bfloat16)
@@ -118,10 +118,16 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
     )
     for layer in (*trainee.visual.blocks, *trainee.text.layers):
         fully_shard(layer, **common)
+    if not trainee.model.config.tie_word_embeddings:
+        fully_shard(trainee.text.embed_tokens, **common)
+        # its backward pass follows at once: keep it
+        fully_shard(trainee.model.lm_head, **common | {"reshard_after_forward": False})
     fully_shard(trainee, **common)
     for module in trainee.modules():
         if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # losses are shares of the global sum already: add, never average
+            # losses are shares of the global sum already: add, never average; gloo knows no other reduction
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
     if not config.cpu_offload:
         trainee.to(world.device)  # buffers
     trainee.always_see = world.ranks > 1
