@@ -3,7 +3,8 @@
 seer    the paper's page: A4 at 72 dpi, 20 px margins, 9/10 pt. Full pages keep their size, as in the paper; the last
         page's unused bottom is cut, since white costs as much as ink
 glyph   what the base model saw: 10 px margins, lines broken at spaces alone, width and last page cropped
-dense   7/8 pt on whole 28 px cells with narrow margins: the fewest tokens, for readers trained on it
+dense   7/8 pt on whole 28 px cells with narrow margins: few tokens, for readers trained on it. Half pages, so that a page
+        holds about as much text as one of the paper's and retrieving it costs no more
 large   12/14 pt on the same grid, for models that misread small letters
 
 The paper's Verdana may not be passed on; DejaVu Sans, of nearly the same widths, stands in. To use your own copy:
@@ -25,7 +26,7 @@ STYLES: dict[str, PageStyle] = {
     "dense": PageStyle(
         name="dense",
         page_width_px=588,
-        page_height_px=840,
+        page_height_px=420,
         margin_x_px=8,
         margin_y_px=8,
         font_size_pt=7,
