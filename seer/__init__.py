@@ -1,10 +1,38 @@
 """Seer: long text read as pictures, exact words where a question needs them.
 
-    import seer
-    document = seer.load("report.txt")
-    reader = seer.Reader("path/to/checkpoint")
-    answer = reader.ask(document, "What was the total?")
-    print(answer.text, answer.citations, answer.usage)
+import seer
+
+document = seer.load("report.txt")
+reader = seer.Reader.from_checkpoint("path/to/checkpoint")
+answer = reader.ask(document, "What was the total?")
+print(answer.text, answer.citations, answer.usage.compression)
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "Answer": "seer.schema",
+    "Document": "seer.schema",
+    "Page": "seer.schema",
+    "PageStyle": "seer.schema",
+    "Reader": "seer.reading",
+    "ReadingPolicy": "seer.policy",
+    "SeerError": "seer.errors",
+    "combine": "seer.collection",
+    "load": "seer.rendering",
+    "render_text": "seer.rendering",
+}
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used, so that `import seer` costs nothing."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'seer' has no attribute '{name}'; it offers {', '.join(_EXPORTS)}")
+    from importlib import import_module
+
+    return getattr(import_module(_EXPORTS[name]), name)

@@ -15,6 +15,8 @@ import typer
 
 from seer import __version__
 from seer.errors import SeerError
+from seer.evaluation.cli import app as evaluation
+from seer.rendering import cli as rendering
 
 app = typer.Typer(
     name="seer",
@@ -62,15 +64,24 @@ def options(
         raise typer.Exit
 
 
+app.command()(rendering.render)
+app.command()(rendering.plan)
+app.command()(rendering.cache)
+app.add_typer(evaluation, name="eval")
+
+
 @app.command()
 def ask(
-    files: Annotated[list[str], typer.Argument(help="A document ('-' for standard input), then the question.")],
+    files: Annotated[
+        list[str], typer.Argument(help="Documents (paths, globs, or '-' for standard input), then the question.")
+    ],
     model: Annotated[str | None, typer.Option(help="Checkpoint folder of a GLM-4V-family model.")] = None,
     engine: Annotated[str, typer.Option(help="hf, or scripted (no model: selects page 1 and quotes it).")] = "hf",
     selector: Annotated[
         str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
     ] = "model",
     style: Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, auto.")] = "seer",
+    pages: Annotated[str | None, typer.Option(help="Only these pages of the document, e.g. 10-40.")] = None,
     mode: Annotated[
         str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")
     ] = "select",
@@ -79,18 +90,22 @@ def ask(
     ] = None,
     gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    stream: Annotated[bool, typer.Option("--stream", help="Print the answer's text as it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer record as JSON.")] = False,
     save_trace: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
     ] = None,
 ) -> None:
-    """Ask a question about a document.
+    """Ask a question about one document or several.
 
     Example: seer ask report.txt "What was the total?" --model path/to/checkpoint
+
+    Exit codes: 0 answered, 1 the engine failed, 2 bad input, 3 the document does not answer the question.
     """
     from rich.console import Console
 
-    from seer.config import build_config, load_config
+    from seer.collection import combine
+    from seer.config import load_config
     from seer.console import TracePrinter, print_outcome
     from seer.errors import InputError
     from seer.policy import ReadingPolicy
@@ -103,18 +118,16 @@ def ask(
     if len(files) < 2:
         raise InputError(f"{len(files)} argument(s) arrived; give a document and then the question in quotes")
     *paths, question = files
-    if len(paths) > 1:
-        raise InputError(f"{len(paths)} documents arrived; this command reads one at a time")
     policy = load_config(ReadingPolicy, None, [f"mode={mode}", *(settings or [])])
-    policy = build_config(ReadingPolicy, policy.model_dump(), where="the reading policy")
     if not question.strip():
         raise InputError("the question is empty; ask something")
     gold = _page_numbers(gold_pages)
     chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
-    document = load(paths[0], style)
+    document = combine([load(path, style) for path in expand_paths(paths)])
     reader = Reader(build_engine(engine, model=model, device=device), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
-    answer = reader.ask(document, question, on_step=TracePrinter(console, document))
+    on_text = (lambda text: console.print(text, end="", soft_wrap=True)) if stream else None
+    answer = reader.ask(document, question, TracePrinter(console, document, streamed=stream), on_text)
     print_outcome(console, document, answer)
     if save_trace is not None:
         from seer.apps.trace_report import write_trace
@@ -161,6 +174,24 @@ def check(
         typer.echo(json.dumps({"model": model, "ok": all(r.ok for r in results), "checks": checks}))
     if not all(result.ok for result in results):
         raise typer.Exit(2)
+
+
+def expand_paths(patterns: list[str]) -> list[str]:
+    """Paths and globs → paths, sorted within each glob. A name that exists is taken as it is, whatever it holds."""
+    import glob
+
+    from seer.errors import DocumentNotFound
+
+    paths: list[str] = []
+    for pattern in patterns:
+        if pattern == "-" or not glob.has_magic(pattern) or Path(pattern).exists():
+            paths.append(pattern)
+            continue
+        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        if not found:
+            raise DocumentNotFound(f"no file matches '{pattern}'; check the pattern")
+        paths += found
+    return paths
 
 
 def _page_numbers(text: str | None) -> tuple[int, ...]:

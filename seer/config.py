@@ -1,7 +1,7 @@
 """Configuration: a TOML file, dotted overrides, one frozen record out.
 
-    config = load_config(TrainConfig, "configs/seer-9b.toml", ["optimizer.lr=3e-6"])
-    write_config(config, run_dir / "config.toml")
+config = load_config(TrainConfig, "configs/seer-9b.toml", ["optimizer.lr=3e-6"])
+write_config(config, run_dir / "config.toml")
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ STRIP_PAGES = 60
 class TracePrinter:
     """Prints each turn when it is said. Document and model text is printed as text: markup in it does nothing."""
 
-    def __init__(self, console: Console, document: Document) -> None:
-        self.console, self.document = console, document
+    def __init__(self, console: Console, document: Document, *, streamed: bool = False) -> None:
+        """`streamed`: the last stage's text was printed as it came; it is not printed again."""
+        self.console, self.document, self.streamed = console, document, streamed
 
     def __call__(self, step: Step) -> None:
         from rich.text import Text
@@ -33,6 +34,8 @@ class TracePrinter:
         elif turn.kind == "observation":
             characters = sum(len(excerpt.text) for excerpt in turn.excerpts)
             self._line("retrieve", f"{characters:,} characters of exact text" if turn.excerpts else "no text")
+        elif self.streamed:
+            self._line("", "", step)
         elif turn.kind == "think":
             self._line("reason", _shorten(turn.text, 400), step)
         else:
@@ -42,7 +45,7 @@ class TracePrinter:
         from rich.text import Text
 
         line = Text(f"{label:>8}  ", "bold cyan")
-        line.append(text.strip() or "(empty)", "default")
+        line.append(text.strip() or ("(empty)" if label else ""), "default")
         if step is not None and step.prompt_tokens:
             cached = f", {step.cached_tokens:,} from cache" if step.cached_tokens else ""
             spent = (

@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from seer.encoding import Encoder, without_added_tokens
 from seer.errors import ModelError
+from seer.geometry import GLM_41V, VisionGeometry
+from seer.protocol import CONTROL
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -33,8 +38,6 @@ class TokenizerCounter:
     def __init__(self, path: Path) -> None:
         from tokenizers import Tokenizer
 
-        from seer.encoding import without_added_tokens
-
         try:
             self._tokenizer = without_added_tokens(Tokenizer.from_file(str(path)))
         except Exception as error:  # tokenizers raises bare Exception on a broken file
@@ -51,13 +54,46 @@ class TekkenCounter:
     name = "tekken"
 
     def __init__(self) -> None:
-        import mistral_common
-        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-
-        self._tokenizer = Tekkenizer.from_file(Path(mistral_common.__file__).parent / "data" / "tekken_240911.json")
+        self._tokenizer = load_tekken()
 
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), bos=False, eos=False))
+
+
+@functools.cache
+def load_tekken() -> Any:
+    """Mistral's tekken tokenizer, from the file that the mistral-common wheel carries."""
+    import mistral_common
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    return Tekkenizer.from_file(Path(mistral_common.__file__).parent / "data" / "tekken_240911.json")
+
+
+@dataclass(frozen=True)
+class _Ids:
+    ids: list[int]
+
+
+class _TekkenText:
+    """tekken in the place of a model's own text tokenizer; its ids stand behind those of the control tokens."""
+
+    def __init__(self, offset: int) -> None:
+        self._tokenizer, self._offset = load_tekken(), offset
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> _Ids:
+        return _Ids([token + self._offset for token in self._tokenizer.encode(text, bos=False, eos=False)])
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[_Ids]:
+        return [self.encode(text) for text in texts]
+
+
+def tekken_encoder(geometry: VisionGeometry = GLM_41V) -> Encoder:
+    """The encoder of Seer's conversations with tekken for text: exact token accounting where no model is at hand."""
+    from tokenizers import Tokenizer, models
+
+    controls = Tokenizer(models.BPE())
+    controls.add_special_tokens(list(CONTROL.names()))
+    return Encoder(controls, geometry, plain=_TekkenText(offset=len(CONTROL.names())))
 
 
 @functools.lru_cache(maxsize=4)

@@ -111,15 +111,15 @@ class Encoded:
 class Encoder:
     """Encodes conversations for one tokenizer and one vision geometry."""
 
-    def __init__(self, tokenizer: Any, geometry: VisionGeometry = GLM_41V) -> None:
-        """`tokenizer`: a transformers fast tokenizer or a tokenizers.Tokenizer.
+    def __init__(self, tokenizer: Any, geometry: VisionGeometry = GLM_41V, plain: Any = None) -> None:
+        """`tokenizer`: a transformers fast tokenizer or a tokenizers.Tokenizer. `plain` encodes text in its place.
 
         Raises ModelError where a control token is missing or is not a single token.
         """
         self.geometry = geometry
         self.full: Tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self.control_ids = resolve_control_ids(self.full)
-        self._plain = without_added_tokens(self.full)
+        self._plain = plain or without_added_tokens(self.full)
         self._names = {token_id: name for name, token_id in self.control_ids.items()}
         self.added_ids = frozenset(self.full.get_added_tokens_decoder())
         """Every id that only a control piece may produce."""

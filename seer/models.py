@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from transformers import Glm4vForConditionalGeneration
 
 CHAT_TEMPLATE_PATH = Path(__file__).parent / "data" / "chat_template.jinja"
+SAMPLE_PATH = CHAT_TEMPLATE_PATH.with_name("sample.txt")
 REQUIRED_FILES = ("config.json", "tokenizer.json", "preprocessor_config.json")
 
 _COMMON_TOKENS = (
@@ -123,6 +124,7 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
     from transformers import AutoModelForImageTextToText
 
     folder = check_folder(path)
+    _no_progress_bars()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     wanted = ("bfloat16" if device.startswith("cuda") else "float32") if dtype == "auto" else dtype
     try:
@@ -190,6 +192,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _no_progress_bars() -> None:
+    """transformers draws a bar for every file it reads or writes; ours take a blink."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
@@ -203,6 +212,7 @@ def save(
     """Write a whole checkpoint folder: weights, configuration, tokenizer, processor, template and generation config."""
     from transformers import GenerationConfig, Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
 
+    _no_progress_bars()
     folder = Path(checkpoint_dir)
     folder.mkdir(parents=True, exist_ok=True)
     encoder = Encoder(tokenizer, geometry)
@@ -257,7 +267,7 @@ class SmallShape:
     vision_ffn: int = 256
     image_px: int = 336
     max_positions: int = 131072
-    vocabulary: int = 1024
+    vocabulary: int = 2048
 
 
 def build_small(
@@ -277,7 +287,7 @@ def build_small(
     from transformers import Glm4vForConditionalGeneration
 
     shape = shape or SmallShape()
-    tokenizer = wrap_tokenizer(train_tokenizer(corpus or DEFAULT_CORPUS, shape.vocabulary, family))
+    tokenizer = wrap_tokenizer(train_tokenizer(corpus or default_corpus(), shape.vocabulary, family))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Glm4vForConditionalGeneration(small_config(tokenizer, shape))
@@ -360,6 +370,11 @@ DEFAULT_CORPUS = (
     "who what when where which why how many is are was were the of and to in for on with from by at as an that this it",
     "问题是什么？根据第一页的内容，答案在这里。我们可以看到总数、名字和日期。",
 )
+
+
+def default_corpus() -> list[str]:
+    """What a small model's tokenizer learns from where nothing else is given: the protocol's phrases and the sample text."""
+    return [*DEFAULT_CORPUS, SAMPLE_PATH.read_text(encoding="utf-8")]
 
 
 def train_tokenizer(corpus: Sequence[str], vocabulary: int, family: str = "glm-4.1v") -> Tokenizer:

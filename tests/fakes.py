@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 
 from seer.encoding import Encoder
-from seer.models import DEFAULT_CORPUS, train_tokenizer
+from seer.models import default_corpus, train_tokenizer
 from seer.schema import Document, Page, PageStyle
 
 
@@ -39,4 +39,4 @@ def make_document(texts: list[str], width_px: int = 112, height_px: int = 84, na
 
 @functools.cache
 def small_encoder() -> Encoder:
-    return Encoder(train_tokenizer(DEFAULT_CORPUS, 1024))
+    return Encoder(train_tokenizer(default_corpus(), 2048))

@@ -60,7 +60,7 @@ LAYERS = (
     ("schema",),
     ("config",),
     ("protocol",),
-    ("encoding", "rendering", "shards"),
+    ("collection", "encoding", "rendering", "shards"),
     ("counting", "models"),
     ("engines", "selection", "policy", "citations"),
     ("reading",),

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from seer.citations import find_citations, locate
 from seer.schema import Excerpt
 
-DOCUMENT = make_document(["Alpha cost 1,204 euros in 1999.\n", "“Beta”  was\nbuilt by Dr. Grey; nobody asked why it leaned.\n"])
+DOCUMENT = make_document(
+    ["Alpha cost 1,204 euros in 1999.\n", "“Beta”  was\nbuilt by Dr. Grey; nobody asked why it leaned.\n"]
+)
 EXCERPTS = [Excerpt(page=page.number, start=page.start, text=page.text) for page in DOCUMENT]
 
 

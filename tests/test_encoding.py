@@ -102,7 +102,11 @@ def test_written_turns_split_at_control_ids_only():
     assert encoder.split(ids) == [(CONTROL.open_think, ""), ("", said), (CONTROL.close_think, "")]
 
 
-@given(st.lists(st.sampled_from([*KNOWN_CONTROL_LITERALS, "\u2060", "<", "|", "user", " ", "问"]), max_size=20).map("".join))
+@given(
+    st.lists(st.sampled_from([*KNOWN_CONTROL_LITERALS, "\u2060", "<", "|", "user", " ", "问"]), max_size=20).map(
+        "".join
+    )
+)
 def test_neutralising_is_reversible_and_hides_every_control_literal(text):
     safe = neutralise(text)
     assert restore(safe) == text
@@ -151,7 +155,9 @@ def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
     for turn in turns[1:]:
         if turn.kind == "call":
             function = {"name": "select", "arguments": {"indices": list(turn.pages)}}
-            messages.append({"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]})
+            messages.append(
+                {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+            )
         elif turn.kind == "observation":
             messages.append({"role": "tool", "content": render_observation(turn)})
         elif turn.kind == "think":

@@ -28,7 +28,9 @@ PROMPT = Turn(kind="prompt", text="What is the total price of the laptop and the
 EXAMPLE = (
     PROMPT,
     Turn(kind="call", pages=(1, 3)),
-    observation([Excerpt(page=1, start=0, text="Laptop: $1,299.99"), Excerpt(page=3, start=40, text="Monitor: $449.99")]),
+    observation(
+        [Excerpt(page=1, start=0, text="Laptop: $1,299.99"), Excerpt(page=3, start=40, text="Monitor: $449.99")]
+    ),
     Turn(kind="think", text="1,299.99 + 449.99 = 1,749.98"),
     Turn(kind="answer", text="The total price is $1,749.98."),
 )
@@ -153,7 +155,7 @@ OPEN, CLOSE = CONTROL.open_call, CONTROL.close_call
         ('{"name": "select", "indices": [1]}', (1,), ("missing_close",)),
         ("The answer is 42.", (), ("no_call",)),
         ("", (), ("no_call",)),
-        (f'{OPEN}{"[" * 5000}{CLOSE}', (), ("not_json",)),
+        (f"{OPEN}{'[' * 5000}{CLOSE}", (), ("not_json",)),
         (f'{OPEN}{{"name": "select", "indices": [{"9" * 5000}]}}{CLOSE}', (), ("not_json",)),
     ],
 )

@@ -28,9 +28,7 @@ SELECTORS = [
 ]
 
 
-@given(
-    st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=9), st.text(max_size=40), st.integers(1, 12)
-)
+@given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=9), st.text(max_size=40), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
 def test_selections_are_usable(texts, question, budget):
     document = make_document(texts)
@@ -43,7 +41,9 @@ def test_selections_are_usable(texts, question, budget):
 
 
 def test_bm25_finds_the_words_that_stand_there():
-    document = make_document(["apples and pears", "the treaty of Utrecht was signed in 1713", "pears again", "1713 apples"])
+    document = make_document(
+        ["apples and pears", "the treaty of Utrecht was signed in 1713", "pears again", "1713 apples"]
+    )
     assert BM25().rank(document, "When was the Utrecht treaty signed?")[0] == 2
 
 

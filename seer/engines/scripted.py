@@ -96,6 +96,6 @@ class ScriptedEngine:
 
 
 def _byte_tokenizer() -> object:
-    from seer.models import DEFAULT_CORPUS, train_tokenizer
+    from seer.models import default_corpus, train_tokenizer
 
-    return train_tokenizer(DEFAULT_CORPUS, 1024)
+    return train_tokenizer(default_corpus(), 2048)
