@@ -1,11 +1,10 @@
 """Right-to-left text: embedding levels of a paragraph, and the visual order of a line (UAX #9). Pure.
 
-    levels, base = paragraph_levels(kinds)       # kinds = bidi_classes(codes) of one paragraph
+    levels, base = paragraph_levels(codes)       # of one paragraph
     order = visual_order(levels)                 # of one line: order[k] is the k-th character from the left
 
-Implemented: paragraph direction from the first strong letter, the weak and neutral rules, implicit levels, reordering.
-Explicit embedding and isolate controls are passed over, and brackets follow the neutral rules: plain text hardly
-uses the former, and the latter differ only where a bracket's content runs against its paragraph.
+Implemented: paragraph direction from the first strong letter, the weak rules, paired brackets, the neutral rules,
+implicit levels, reordering. Explicit embedding and isolate controls, which plain text hardly uses, are passed over.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ MIRRORS = {
     for first, second in ((a, b), (b, a))
 }
 """Characters that face the other way in right-to-left runs."""
+_OPENING = {ord(character) for character in "([{⟨⟦（［《〈【「"}
+"""Brackets that pair; the other mirrored characters do not."""
 
 
 _JOINED_NUMBERS = {(EN, ES, EN), (EN, CS, EN), (AN, CS, AN)}
@@ -65,12 +66,13 @@ def _classify(code: int) -> int:
     return _NAMES.index(name) if name in _NAMES else BN
 
 
-def paragraph_levels(kinds: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:
+def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]:
     """(level of each character, level of the paragraph): even levels run left to right, odd ones right to left."""
-    types = kinds.tolist()
+    types = bidi_classes(codes).tolist()
     base = next((0 if kind == L else 1 for kind in types if kind in (L, R, AL)), 0)
     edge = R if base else L
     _resolve_weak(types, edge)
+    _resolve_brackets(types, _bracket_pairs(codes.tolist(), types), edge)
     _resolve_neutral(types, edge)
     resolved = np.array(types, np.uint8)
     levels = np.full(len(types), base, np.uint8)
@@ -115,6 +117,37 @@ def _resolve_weak(types: list[int], edge: int) -> None:
             types[k] = L
         elif kind in (L, R):
             strong = kind
+
+
+def _bracket_pairs(codes: list[int], types: list[int]) -> list[tuple[int, int]]:
+    """Places of opening and closing brackets that belong together, in order of the opening ones (BD16)."""
+    pairs, open_brackets = [], []
+    for k, code in enumerate(codes):
+        if types[k] != ON:
+            continue
+        if code in _OPENING:
+            open_brackets.append(k)
+            continue
+        for depth in range(len(open_brackets) - 1, -1, -1):
+            if MIRRORS[codes[open_brackets[depth]]] == code:
+                pairs.append((open_brackets[depth], k))
+                del open_brackets[depth:]
+                break
+    return sorted(pairs)
+
+
+def _resolve_brackets(types: list[int], pairs: list[tuple[int, int]], edge: int) -> None:
+    """Rule N0, in place: a pair takes the paragraph's direction if any letter within has it, else that of its inside
+    where the text before agrees."""
+    for first, last in pairs:
+        inside = {L if kind == L else R for kind in types[first + 1 : last] if kind in (L, R, EN, AN)}
+        if not inside:
+            continue
+        direction = edge
+        if edge not in inside:
+            before = next((L if kind == L else R for kind in reversed(types[:first]) if kind in (L, R, EN, AN)), edge)
+            direction = before
+        types[first] = types[last] = direction
 
 
 def _resolve_neutral(types: list[int], edge: int) -> None:

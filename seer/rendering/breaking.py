@@ -195,6 +195,8 @@ def break_opportunities(
         found = (by_space | ideographs) & (after != SP) & (after != BK) | (kinds[:-1] == BK)
     else:
         found = (value == ALWAYS) | (value == AFTER_SPACES) & spaces
+    # Indentation stays with what it indents.
+    found &= ~(spaces & ((before == BK) | (before == SP)))
     found &= ~((codes[:-1] == 13) & (codes[1:] == 10))
     if combining is not None:
         found &= ~combining[1:]

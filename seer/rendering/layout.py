@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seer.rendering.breaking import BK, CM, SP, break_opportunities
-from seer.rendering.measure import NO_LEVELS, SUB_PX, TAB, Measure, MeasuredText, set_tab_widths
+from seer.rendering.measure import NO_LEVELS, SPACE, SUB_PX, TAB, Measure, MeasuredText, set_tab_widths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 PIECE_CHARS = 160_000
 """Text laid out at a time; longer texts are laid out in overlapping pieces."""
 _MIN_CROP_MARGIN_PX = 4
+_SPACE_SQUEEZE = 0.05
+"""The share of a space that a line may take back, as in reportlab."""
+_MIN_WIDTH_PX, _MIN_HEIGHT_PX = 112, 56
+"""A smaller picture would be enlarged by the model's processor, and cost no less."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +141,9 @@ def _pages_of(
 
 def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     """Where each line begins, and the end of the text: (lines + 1,). Greedy; spaces at a line's end hang."""
-    codes, kinds, advances_sub = measured.codes, measured.kinds, measured.advances_sub
+    codes, kinds = measured.codes, measured.kinds
     num, limit = len(codes), measure.limit_sub
-    ends = np.cumsum(advances_sub)
+    ends = np.cumsum(measured.advances_sub - spare_width(measured, measure))
     allowed = break_opportunities(codes, kinds, measure.style.breaking)
     places = np.flatnonzero(allowed)
     visible = np.where(kinds == SP, 0, ends)
@@ -173,6 +177,30 @@ def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     return edges[lines]
 
 
+def spare_width(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
+    """How much narrower each character may become for a line to fit: spaces, where lines break at spaces alone.
+
+    reportlab's Paragraph, which such a style follows, takes one more word where squeezing the spaces makes room for it.
+    """
+    squeezable = (measured.codes == SPACE) & (measure.style.breaking == "spaces")
+    return squeezable * int(measure.space_sub * _SPACE_SQUEEZE)
+
+
+def squeeze(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure) -> None:
+    """Narrow the spaces of lines wider than the column until they fit, in place. `lines` as `break_lines` returns."""
+    if measure.style.breaking != "spaces":
+        return
+    excess = line_widths(measured, lines) - measure.limit_sub
+    for k in np.flatnonzero(excess > 0).tolist():
+        line = slice(int(lines[k]), int(lines[k + 1]))
+        ink = np.flatnonzero(measured.kinds[line] != SP)
+        inner = np.flatnonzero(measured.codes[line] == SPACE)
+        inner = inner[inner < (ink[-1] if len(ink) else 0)] + line.start
+        spare = spare_width(measured, measure)[inner]
+        if len(inner) and spare.sum() >= excess[k]:
+            measured.advances_sub[inner] -= -(-int(excess[k]) // len(inner))
+
+
 def _ends_before(running: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """The running width just before each edge; `edges[0]` is 0."""
     before = running[edges - 1]
@@ -194,15 +222,15 @@ def _page_size(measured: MeasuredText, lines: NDArray[np.int64], measure: Measur
     if style.crop_width:
         columns_used = -(-num_lines // measure.lines_per_column)
         first = (columns_used - 1) * measure.lines_per_column
-        widest_sub = int(line_widths(measured, lines[first:]).max())
+        widest_sub = min(measure.limit_sub, int(line_widths(measured, lines[first:]).max()))
         if measured.levels[lines[0] : lines[-1]].any():
             widest_sub = measure.limit_sub  # right-to-left lines stand at the right edge
         column_px = style.text_width_px + style.column_gap_px
         right = style.margin_x_px + (columns_used - 1) * column_px + widest_sub / SUB_PX
-        width_px = _crop(right, style.margin_x_px, style.snap_px, width_px)
+        width_px = max(_crop(right, style.margin_x_px, style.snap_px, width_px), min(_MIN_WIDTH_PX, width_px))
     if style.crop_last_page and is_last:
         bottom = style.margin_y_px + min(num_lines, measure.lines_per_column) * style.line_height_px
-        height_px = _crop(bottom, style.margin_y_px, style.snap_px, height_px)
+        height_px = max(_crop(bottom, style.margin_y_px, style.snap_px, height_px), min(_MIN_HEIGHT_PX, height_px))
     return width_px, height_px
 
 

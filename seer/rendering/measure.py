@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seer.rendering.bidi import bidi_classes, has_rtl, paragraph_levels
+from seer.rendering.bidi import has_rtl, paragraph_levels
 from seer.rendering.boxes import box_width_px
 from seer.rendering.breaking import BK, classes
 from seer.rendering.fonts import MISSING_ENTRIES, FontChain
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SUB_PX = 4096
 """Layout units a pixel."""
 TAB = 9
+SPACE = 32
 NO_LEVELS = np.zeros(0, np.uint8)
 
 
@@ -128,7 +129,7 @@ def text_levels(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[
     edges = [0, *(np.flatnonzero(kinds == BK) + 1).tolist(), len(codes)]
     for start, end in itertools.pairwise(edges):
         if end > start and has_rtl(codes[start:end]):
-            levels[start:end], base = paragraph_levels(bidi_classes(codes[start:end]))
+            levels[start:end], base = paragraph_levels(codes[start:end])
             levels[end - 1] = base if kinds[end - 1] == BK else levels[end - 1]
     return levels
 

@@ -69,8 +69,9 @@ def write_pdf(document: Document, path: Path) -> None:
 
 def write_dataset(document: Document, folder: Path) -> None:
     """Write the document as a Hugging Face dataset on disk: one row a page, its picture as an Image feature."""
-    from datasets import Dataset, Features, Image, Value
+    from datasets import Dataset, Features, Image, Value, disable_progress_bars
 
+    disable_progress_bars()
     features = Features(
         {
             "image": Image(),

@@ -13,7 +13,7 @@ import numpy as np
 from seer.rendering.bidi import MIRRORS, visual_order
 from seer.rendering.breaking import BK, SP
 from seer.rendering.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
-from seer.rendering.layout import PageLayout, line_widths
+from seer.rendering.layout import PageLayout, line_widths, squeeze
 from seer.rendering.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends
 from seer.schema import LineBox
 
@@ -38,7 +38,7 @@ class PlacedGlyphs:
 
 def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     """Pen positions of everything on the page that leaves ink."""
-    measured = _measure_page(page, measure)
+    measured = measure_page(page, measure)
     pens = _pens(page, measured, measure)
     slots = _slots(measured, measure)
     if len(page.levels):
@@ -55,14 +55,13 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     for start, end, run in measured.runs:
         # a run's glyphs count from its left edge, which is its last character's where it runs from right to left
         left = int(pens[start:end].min())
-        num = len(run.slots)
         rise_px = np.rint(np.array(run.y_em) * measure.style.font_size_px).astype(np.int64)
         parts.append(
             (
                 np.array(run.slots, np.int64),
                 left + np.rint(np.array(run.x_em) * measure.em_sub).astype(np.int64),
                 baselines[line[start]] - rise_px,
-                np.full(num, start),
+                start + np.array(run.characters, np.int64),
             )
         )
     slot, x_sub, baseline, offset = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -71,7 +70,7 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
 
 def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox, ...]:
     """Source span and box of every line of the page, which begins at `start`; spaces at a line's end have no box."""
-    measured = _measure_page(page, measure)
+    measured = measure_page(page, measure)
     widths = line_widths(measured, page.line_starts.astype(np.int64))
     x_px, y_px = _line_origins(page, measured, measure)
     starts = page.line_starts.tolist()
@@ -95,9 +94,11 @@ def baselines_px(page: PageLayout, measure: Measure) -> NDArray[np.int64]:
     return np.floor(top_px + measure.baseline_offset_px + 0.5).astype(np.int64)
 
 
-def _measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
+def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
+    """The page's text with the widths its lines have: tabs set, spaces squeezed where the layout squeezed them."""
     measured = measure.text(page.text, levels=page.levels, cuts=page.line_starts)
     measured.advances_sub[measured.codes == TAB] = page.tab_widths_sub
+    squeeze(measured, page.line_starts.astype(np.int64), measure)
     return measured
 
 

@@ -50,6 +50,8 @@ class ShapedRun:
     slots: tuple[int, ...]
     x_em: tuple[float, ...]
     y_em: tuple[float, ...]
+    characters: tuple[int, ...]
+    """The character of the run that each glyph belongs to."""
 
 
 def complex_runs(
@@ -110,11 +112,12 @@ def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
     buffer.direction = "rtl" if rtl else "ltr"
     hb.shape(font.font, buffer)
     advances = [0.0] * len(text)
-    slots, x_em, y_em, pen = [], [], [], 0.0
+    slots, x_em, y_em, characters, pen = [], [], [], [], 0.0
     for info, position in zip(buffer.glyph_infos, buffer.glyph_positions, strict=True):
         advances[info.cluster] += position.x_advance / font.upem
         slots.append(base + info.codepoint)
         x_em.append((pen + position.x_offset) / font.upem)
         y_em.append(position.y_offset / font.upem)
+        characters.append(info.cluster)
         pen += position.x_advance
-    return ShapedRun(tuple(advances), tuple(slots), tuple(x_em), tuple(y_em))
+    return ShapedRun(tuple(advances), tuple(slots), tuple(x_em), tuple(y_em), tuple(characters))

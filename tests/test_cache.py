@@ -1,0 +1,71 @@
+"""The page cache: same pixels back, nothing half-written, a limit that is kept."""
+
+from __future__ import annotations
+
+import io
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seer.errors import InputError
+from seer.rendering import png_bytes, render_text
+from seer.rendering.cache import PageCache
+
+
+def fill(folder: str) -> int:
+    cache = PageCache(Path(folder))
+    return sum(len(cache.png(page)) for page in render_text("".join(f"line {k} of many\n" for k in range(400))))
+
+
+def test_a_page_is_drawn_once(tmp_path):
+    cache = PageCache(tmp_path)
+    page = render_text("cached").page(1)
+    data = cache.png(page)
+    assert (np.array(Image.open(io.BytesIO(data))) == page.image()).all()
+    page.attach(lambda _: pytest.fail("drawn again"))
+    assert cache.png(page) == data
+    assert cache.info().pages == 1 and cache.info().bytes == len(data)
+
+
+def test_damaged_entries_are_drawn_again(tmp_path):
+    cache = PageCache(tmp_path)
+    page = render_text("cached").page(1)
+    data = cache.png(page)
+    (path,) = tmp_path.glob("??/*.png")
+    path.write_bytes(data[: len(data) // 2])
+    assert cache.get(page.content_hash) is None
+    assert cache.png(page) == data == path.read_bytes()
+
+
+def test_the_pages_unused_for_longest_go_first(tmp_path):
+    cache = PageCache(tmp_path, max_bytes=50_000)
+    data = png_bytes(np.random.default_rng(0).integers(0, 256, (100, 100), dtype=np.uint8))
+    for number in range(6):
+        cache.put(f"{number:032x}", data)
+        os.utime(cache._path(f"{number:032x}"), (number, number))
+    assert cache.get(f"{0:032x}") == data  # used now, so it stays
+    assert cache.trim() == 2
+    assert cache.get(f"{0:032x}") and not cache.get(f"{1:032x}") and not cache.get(f"{2:032x}")
+    assert cache.info().bytes <= 50_000
+    assert cache.clear() == 4 and cache.info().pages == 0
+
+
+def test_processes_share_one_folder(tmp_path):
+    with ProcessPoolExecutor(2) as pool:
+        sizes = list(pool.map(fill, [str(tmp_path)] * 4))
+    assert len(set(sizes)) == 1
+    assert PageCache(tmp_path).info().bytes == sizes[0]
+    assert not list(tmp_path.glob("*/.*"))
+
+
+def test_settings_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SEER_CACHE_MB", "3")
+    assert PageCache.default().folder == tmp_path and PageCache.default().max_bytes == 3 << 20
+    monkeypatch.setenv("SEER_CACHE_MB", "lots")
+    with pytest.raises(InputError, match="SEER_CACHE_MB"):
+        PageCache.default()

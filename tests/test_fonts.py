@@ -1,0 +1,114 @@
+"""Fonts: which one draws a character, what is missing, what is no font."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from seer.errors import DocumentNotFound, GlyphError, InputError
+from seer.rendering import render_text, resolve_style
+from seer.rendering.boxes import box_width_px, missing_box
+from seer.rendering.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, carried_fonts, load_chain
+from seer.rendering.measure import Measure, code_points
+
+CHAIN = ("DejaVuSans", "DroidSansFallback")
+
+
+def test_carried_fonts_come_with_their_licences():
+    assert carried_fonts() == ["DejaVuSans", "DroidSansFallback"]
+    for name in ("LICENSE-DejaVu.txt", "LICENSE-DroidSansFallback.txt"):
+        assert (DATA_DIR / name).stat().st_size > 1000
+
+
+def test_the_first_font_with_a_glyph_draws():
+    chain = load_chain(CHAIN)
+    entries = chain.entries(code_points("a中"))
+    assert [chain.locate(int(slot))[0].name for slot in chain.slot[entries]] == list(CHAIN)
+
+
+def test_spaces_and_invisible_characters_are_never_missing():
+    text = " \u00a0\u1680\u2003\u3000\u00ad\u200b\u200d\ufeff\u2060\u202e\ufe0f\t\n\r\f\U000e0100"
+    chain = load_chain(("DejaVuSans",))
+    entries = chain.entries(code_points(text))
+    assert (entries >= ZERO_WIDTH_ENTRY).all() and (chain.slot[entries] == BLANK).all()
+    assert render_text(text).missing_glyphs == ()
+
+
+def test_missing_characters_are_reported_with_counts_and_offsets():
+    text = "a\ue000b\ue000" + "\U0001f9ec" * 30 + "\0"
+    first, second, third = render_text(text).missing_glyphs
+    assert (first.code_point, first.count, first.offsets) == ("U+E000", 2, (1, 3))
+    assert (second.character, second.count, len(second.offsets)) == ("\U0001f9ec", 30, 20)
+    assert third.code_point == "U+0000"
+
+
+def test_strict_glyphs_is_an_error_that_names_them():
+    with pytest.raises(GlyphError, match="U\\+E000 x1"):
+        render_text("a\ue000", strict_glyphs=True)
+    render_text("plain", strict_glyphs=True)
+
+
+def test_a_missing_character_is_drawn_as_its_code_point():
+    image = render_text("\ue000").page(1).image()
+    box = missing_box(0xE000, 9.0)
+    ink = np.argwhere(image < 255)
+    top, left = ink.min(0)
+    height, width = box.shape
+    assert ((image[top : top + height, left : left + width] == 0) == (box == 1)).all()
+    assert not (missing_box(0xE000, 9.0) == missing_box(0xE001, 9.0)).all()
+    assert missing_box(0x10FFFF, 18.0).shape == (18, box_width_px(6, 18.0))
+
+
+def test_box_widths_leave_room_for_the_box():
+    style = resolve_style("large")
+    measure = Measure(style, load_chain(style.fonts))
+    advance = measure.text("\ue000").advances_sub[0] / 4096
+    assert advance == box_width_px(4, style.font_size_px) + 1
+
+
+def test_fonts_by_path_and_errors(tmp_path):
+    path = str(DATA_DIR / "DejaVuSans.ttf")
+    assert render_text("x", resolve_style("seer", fonts=(path,))).page(1).image().min() < 100
+    with pytest.raises(DocumentNotFound, match="no font file"):
+        load_chain(("/nowhere/at/all.ttf",))
+    with pytest.raises(InputError, match="name one of DejaVuSans"):
+        load_chain(("Verdana",))
+    bad = tmp_path / "bad.ttf"
+    bad.write_bytes(b"this is no font")
+    with pytest.raises(InputError, match="holds no font"):
+        load_chain((str(bad),))
+
+
+def test_cff_outlines_are_drawn(tmp_path):
+    fonttools = pytest.importorskip("fontTools.fontBuilder")
+    from fontTools.pens.t2CharStringPen import T2CharStringPen
+
+    pen = T2CharStringPen(600, None)
+    pen.moveTo((50, 0))
+    for point in ((550, 0), (550, 700), (50, 700)):
+        pen.lineTo(point)
+    pen.closePath()
+    empty = T2CharStringPen(600, None)
+    builder = fonttools.FontBuilder(1000, isTTF=False)
+    builder.setupGlyphOrder([".notdef", "A"])
+    builder.setupCharacterMap({65: "A"})
+    builder.setupCFF("Block", {}, {".notdef": empty.getCharString(), "A": pen.getCharString()}, {})
+    builder.setupHorizontalMetrics({".notdef": (600, 0), "A": (600, 50)})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "Block", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    buffer = io.BytesIO()
+    builder.save(buffer)
+    path = tmp_path / "block.otf"
+    path.write_bytes(buffer.getvalue())
+    style = resolve_style("seer", fonts=(str(path),), font_size_pt=20, line_height_pt=24)
+    image = render_text("A", style).page(1).image()
+    assert (image == 0).sum() == pytest.approx(10 * 14, rel=0.25)
+
+    from seer.rendering.pdf import pdf_bytes, rasterise
+
+    (drawn,) = rasterise(pdf_bytes(render_text("A", style)))
+    assert np.abs(drawn.astype(int) - image).mean() < 1

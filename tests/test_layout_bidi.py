@@ -1,0 +1,87 @@
+"""Right-to-left text: levels of paragraphs, visual order of lines, and where the pens stand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.rendering import render_text, resolve_style
+from seer.rendering.bidi import has_rtl, paragraph_levels, visual_order
+from seer.rendering.fonts import load_chain
+from seer.rendering.layout import lay_out
+from seer.rendering.measure import Measure, code_points
+from seer.rendering.placing import place_glyphs
+
+# As in the Unicode reference cases, capitals stand for Hebrew letters.
+HEBREW = {chr(ord("A") + k): chr(0x05D0 + k) for k in range(26)}
+
+
+def visual(text: str) -> str:
+    source = "".join(HEBREW.get(character, character) for character in text)
+    levels, _ = paragraph_levels(code_points(source))
+    return "".join(text[k] for k in visual_order(levels))
+
+
+@pytest.mark.parametrize(
+    ("logical", "seen"),
+    [
+        ("car is ABC", "car is CBA"),
+        ("ABC is car", "is car CBA"),
+        ("he said ABC DEF now", "he said FED CBA now"),
+        ("ABC 123 DEF", "FED 123 CBA"),
+        ("ABC 12.5% DEF", "FED 12.5% CBA"),
+        ("abc ABC 123 def", "abc 123 CBA def"),
+        ("ABC (def) GHI", "IHG (def) CBA"),
+        ("ABC def (ghi) JKL", "LKJ def (ghi) CBA"),
+        ("plain text", "plain text"),
+    ],
+)
+def test_visual_order(logical, seen):
+    shown = visual(logical)
+    # brackets inside right-to-left runs are drawn mirrored; their order is what is tested here
+    assert shown.translate(str.maketrans("()", "..")) == seen.translate(str.maketrans("()", ".."))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("abc אבג 123 .,-%()[] عرب\u0301"), min_size=1, max_size=60))
+def test_visual_order_is_a_permutation(text):
+    levels, base = paragraph_levels(code_points(text))
+    assert sorted(visual_order(levels).tolist()) == list(range(len(text)))
+    assert base in (0, 1) and (levels >= base).all() and (levels <= 2).all()
+
+
+def test_text_without_right_to_left_letters_is_left_alone():
+    assert not has_rtl(code_points("plain 中文 ελληνικά"))
+    assert has_rtl(code_points("a א"))
+
+
+def glyphs_of(text: str):
+    style = resolve_style("seer")
+    measure = Measure(style, load_chain(style.fonts))
+    (page,) = lay_out([text], measure)
+    return place_glyphs(page, measure), style, measure
+
+
+def test_a_right_to_left_line_ends_at_the_right_margin():
+    glyphs, style, measure = glyphs_of("שלום")
+    first, last = glyphs.x_sub[glyphs.offset.argmin()], glyphs.x_sub[glyphs.offset.argmax()]
+    assert first > last
+    assert first > (style.page_width_px - style.margin_x_px) * 4096 - measure.em_sub
+
+
+def test_arabic_letters_join():
+    alone, _, _ = glyphs_of("ب ب ب")
+    joined, _, _ = glyphs_of("ببب")
+    assert len(set(alone.slot.tolist())) == 1
+    assert len(set(joined.slot.tolist())) == 3
+
+
+def test_marks_stand_on_their_letters():
+    composed, _, _ = glyphs_of("é")
+    built, _, _ = glyphs_of("e\u0301")
+    assert len(built.slot) <= 2
+    assert (built.x_sub < composed.x_sub[0] + 9 * 4096).all()
+    width = render_text("e\u0301").page(1).line_boxes()[0].width_px
+    assert np.isclose(width, render_text("e").page(1).line_boxes()[0].width_px)

@@ -1,0 +1,121 @@
+"""The direct raster and PNG: the same picture every time, the right ink at the right place."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from seer.errors import InputError
+from seer.rendering import png_bytes, render_text, resolve_style
+from seer.rendering import raster as raster_module
+from seer.rendering.png import _compress
+
+FIXTURES = Path(__file__).parent / "fixtures" / "rendering"
+SAMPLES: dict[str, str] = json.loads((FIXTURES / "samples.json").read_text(encoding="utf-8"))
+PAGE = resolve_style("seer", page_width_px=392, page_height_px=168, margin_x_px=10, margin_y_px=8)
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_golden_pages(name):
+    """Equal bytes where HarfBuzz draws as it did, else a picture that differs by a shade here and there."""
+    image = render_text(SAMPLES[name], PAGE).page(1).image()
+    path = FIXTURES / f"{name}.png"
+    if os.environ.get("SEER_UPDATE_GOLDEN"):
+        path.write_bytes(png_bytes(image))
+    golden = np.array(Image.open(path).convert("L"))
+    assert image.shape == golden.shape
+    if hashlib.sha256(image.tobytes()).digest() != hashlib.sha256(golden.tobytes()).digest():
+        difference = np.abs(image.astype(int) - golden)
+        assert difference.mean() < 0.5 and difference.max() <= 68
+
+
+def test_the_same_page_is_the_same_picture_whatever_was_drawn_before():
+    text = "Some words, 中文 and (brackets); e\u0301."
+    raster_module.atlas_for.cache_clear()
+    first = render_text(text).page(1)
+    alone = first.image()
+    render_text("entirely other glyphs 0123456789 {}[]\n" * 50 + "字体渲染").page(1).image()
+    again = render_text(text).page(1)
+    assert again.content_hash == first.content_hash
+    assert (again.image() == alone).all()
+
+
+def test_hashes_tell_pages_apart():
+    base = render_text("a b").page(1).content_hash
+    assert base != render_text("a c").page(1).content_hash
+    assert base != render_text("a b", "large").page(1).content_hash
+    assert base != render_text("a b", resolve_style("seer", fonts=("DejaVuSans",))).page(1).content_hash
+    assert base == render_text("a b", resolve_style("seer", name="other")).page(1).content_hash
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(st.sampled_from("lij.,AW中é"), min_size=1, max_size=40))
+def test_each_character_adds_its_ink(text):
+    """The ink of a line is the sum of its characters', but for overlaps and sub-pixel phases."""
+    whole = (255 - render_text(text).page(1).image().astype(int)).sum()
+    parts = sum((255 - render_text(character).page(1).image().astype(int)).sum() for character in text)
+    assert whole == pytest.approx(parts, rel=0.12)
+
+
+def test_ink_lies_within_its_line_box():
+    document = render_text("\n".join(SAMPLES.values()), "seer")
+    image = document.page(1).image()
+    inked = np.zeros(image.shape, bool)
+    for box in document.page(1).line_boxes():
+        top, left = int(box.y_px) - 2, int(box.x_px) - 2
+        inked[max(0, top) : top + int(box.height_px) + 5, left : left + int(box.width_px) + 5] = True
+    assert (image[~inked] == 255).all()
+
+
+def test_stacks_of_marks_do_not_spill_over():
+    image = render_text("e" + "\u0336" * 500 + " end").page(1).image()
+    assert set(np.unique(image).tolist()) <= set(range(0, 256, 17))
+    assert (image[:, 200:] == 255).all()
+
+
+def test_large_letters_and_narrow_pages_are_drawn():
+    style = resolve_style("seer", font_size_pt=96, line_height_pt=110, page_width_px=300)
+    assert render_text("Wgfﷺ", style).page(1).image().min() == 0
+
+
+def test_newline_marks_are_paler_than_text():
+    style = resolve_style("seer", newline="mark", crop_last_page=True)
+    plain, marked = render_text("x\n", "seer").page(1).image(), render_text("\n\n\n", style).page(1).image()
+    assert plain.min() < 100 < marked.min() < 255
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 9), st.sampled_from(["levels", "grey", "colour"]), st.integers(0, 2**31))
+def test_png_gives_back_every_pixel(width, height, kind, seed):
+    random = np.random.default_rng(seed)
+    shape = (height, width, 3) if kind == "colour" else (height, width)
+    image = random.integers(0, 256, shape, dtype=np.uint8)
+    if kind == "levels":
+        image = (image // 17 * 17).astype(np.uint8)
+    data = png_bytes(image)
+    assert (np.array(Image.open(io.BytesIO(data))) == image).all()
+
+
+def test_png_of_a_view_and_of_no_picture():
+    image = np.arange(200, dtype=np.uint8).reshape(10, 20)[::2, ::3]
+    assert (np.array(Image.open(io.BytesIO(png_bytes(image)))) == image).all()
+    for bad in (np.zeros((2, 2), np.float32), np.zeros((0, 3), np.uint8), np.zeros((2, 2, 4), np.uint8)):
+        with pytest.raises(InputError, match="no picture"):
+            png_bytes(bad)
+
+
+def test_png_is_close_to_the_smallest():
+    image = render_text("The quick brown fox jumps over the lazy dog. " * 150).page(1).image()
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG", optimize=True)
+    assert len(png_bytes(image)) <= 1.3 * len(buffer.getvalue())
+    assert _compress(b"x" * 1000)

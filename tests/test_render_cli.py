@@ -1,0 +1,119 @@
+"""`seer render`, `seer plan` and `seer cache` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from seer.errors import SeerError
+from seer.rendering import cli, render_text
+
+app = typer.Typer()
+app.command()(cli.render)
+app.command()(cli.plan)
+app.command()(cli.cache)
+
+
+def run(*arguments: str | Path, stdin: bytes | None = None):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+    if isinstance(result.exception, SeerError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "report.txt"
+    path.write_text("A line of the report, with 中文 in it.\n" * 300, encoding="utf-8")
+    return path
+
+
+def test_render_writes_pages_text_and_manifest_last(report, tmp_path):
+    out = tmp_path / "pages"
+    run("render", report, "-o", out, "--contact-sheet", tmp_path / "sheet.png")
+    manifest = json.loads((out / "manifest.json").read_text())
+    document = render_text(report.read_text(encoding="utf-8"))
+    assert (out / "text.txt").read_text(encoding="utf-8") == document.text
+    assert [page["content_hash"] for page in manifest["pages"]] == [page.content_hash for page in document]
+    for record, page in zip(manifest["pages"], document, strict=True):
+        assert (np.array(Image.open(out / record["file"])) == page.image()).all()
+        assert document.text[record["start"] : record["end"]] == page.text
+    assert Image.open(tmp_path / "sheet.png").width > 400
+
+
+def test_several_processes_write_the_same_files(report, tmp_path):
+    run("render", report, "-o", tmp_path / "one")
+    run("render", report, "-o", tmp_path / "two", "-j", 2)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_json_styles_and_settings(report, tmp_path):
+    result = run("render", report, "-o", tmp_path / "o", "--style", "auto", "--set", "font_size_pt=8", "--json")
+    record = json.loads(result.stdout)
+    assert record["style"]["font_size_pt"] == 8 and record["style"]["name"].startswith("auto:")
+    assert record["vision_tokens"] == sum(page["vision_tokens"] for page in record["pages"])
+
+
+def test_pdf_and_dataset_formats(report, tmp_path):
+    run("render", report, "-o", tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
+    datasets = pytest.importorskip("datasets")
+    run("render", report, "-o", tmp_path / "rows", "--format", "hf")
+    rows = datasets.load_from_disk(str(tmp_path / "rows"))
+    assert "".join(rows["text"]) == report.read_text(encoding="utf-8")
+    assert rows[0]["image"].size == (595, 842)
+
+
+def test_compare_writes_one_picture(report, tmp_path):
+    run("render", report, "--compare", "seer", "dense", "-o", tmp_path / "both.png")
+    assert Image.open(tmp_path / "both.png").width > 700
+
+
+def test_standard_input_and_missing_glyphs(tmp_path):
+    result = run("render", "-", "-o", tmp_path / "o", stdin="x \U0001f9ec".encode())
+    assert "U+1F9EC" in result.stderr
+    with pytest.raises(SeerError, match="U\\+1F9EC"):
+        run("render", "-", "-o", tmp_path / "o", "--strict-glyphs", stdin="x \U0001f9ec".encode())
+
+
+def test_plan_compares_styles(report):
+    record = json.loads(run("plan", report, "--styles", "seer,dense,auto", "--json").stdout)
+    seer, dense, auto = record["styles"]
+    assert seer["vision_tokens"] > dense["vision_tokens"]
+    assert auto["vision_tokens"] <= seer["vision_tokens"]
+    assert seer["ratio"] == pytest.approx(seer["text_tokens"] / seer["vision_tokens"], abs=1e-3)
+    assert "vision tokens" in run("plan", report).stdout
+
+
+def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEER_CACHE_DIR", str(tmp_path / "cache"))
+    run("render", report, "-o", tmp_path / "report.pdf")
+    run("render", tmp_path / "report.pdf", "-o", tmp_path / "pages", "--pages", "1-2")
+    assert json.loads(run("cache", "info", "--json").stdout)["pages"] == 2
+    assert json.loads(run("cache", "clear", "--json").stdout)["removed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["render", "missing.txt"], "no document at"),
+        (["render", "REPORT", "--style", "sear"], "did you mean 'seer'"),
+        (["render", "REPORT", "--set", "font_siz=3"], "font_size_pt"),
+        (["render", "REPORT", "--format", "gif"], "png, pdf or hf"),
+        (["render", "REPORT", "-o", "REPORT"], "is a file"),
+        (["render", "REPORT", "--pages", "900"], "has pages 1 to"),
+        (["plan", "REPORT", "--styles", "nope"], "known styles"),
+        (["cache", "purge"], "info or clear"),
+    ],
+)
+def test_errors_say_what_to_do(report, arguments, said):
+    with pytest.raises(SeerError, match=said):
+        run(*[str(report) if argument == "REPORT" else argument for argument in arguments])
