@@ -21,148 +21,106 @@ import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
+from data_pipeline.ledger import BudgetReached, Spending
 from data_pipeline.paging import Paginate
-from data_pipeline.prepare import Item, prepare
-from data_pipeline.process import Process, make_process
-from data_pipeline.records import Outcome, Rejection, Sample
+from data_pipeline.prepare import Item, Preparation
+from data_pipeline.process import Process, Tools
+from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BuildConfig
-from data_pipeline.tally import BuildStopped, Tally
+from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError
-from seer.shards import MANIFEST_NAME, Manifest, ShardWriter, read_manifest, write_whole
+from seer.shards import MANIFEST_NAME, read_manifest
 
-OnProgress = Callable[[Tally], None]
-
-
-@dataclass(frozen=True)
-class BuildReport:
-    """What a build wrote."""
-
-    out: Path
-    sets: dict[str, Manifest]
-    """By folder, relative to `out`: train, validation, iso_control/train, ..."""
-    statistics: dict[str, Any]
-    table: str
-    already_built: bool = False
+OnProgress = Callable[[Tally, Spending | None], None]
+MAX_SAMPLES_AT_ONCE = 512
+MAX_CHARS_AT_ONCE = 64 << 20
 
 
 def build(
     config: BuildConfig,
     *,
     force: bool = False,
+    runner: Literal["local", "ray"] = "local",
+    workers: int = 2,
     paginate: Paginate | None = None,
     on_progress: OnProgress | None = None,
 ) -> BuildReport:
     """Run a build to its end, or find that it already ended.
 
-    Raises ConfigError, InputError (nothing to read, nothing kept, a finished build of another configuration in `out`),
-    BuildStopped (too many faults, or the budget).
+    `runner` ray spreads the steps over `workers` processes of Ray; the bytes written are the same. Raises ConfigError,
+    InputError (nothing to read, nothing kept, a finished build of another configuration in `out`), BuildStopped (too
+    many faults, a teacher that cannot be used, the budget).
     """
     out = Path(config.out)
     digest = config_digest(config)
     finished = _finished(out, digest, force)
     if finished is not None:
         return finished
+    preparation = Preparation(config)
     out.mkdir(parents=True, exist_ok=True)
     write_config(config, out / "config.toml")
-    tally = Tally(config.max_fault_share)
-    process = make_process(config, paginate)
-    outcomes = run_local(prepare(config), process)
-    with Collector(config, tally) as collector:
-        asyncio.run(_collect(outcomes, collector, on_progress))
-        return collector.finish(digest)
+    with Collector(config) as collector:
+        if runner == "ray":
+            from data_pipeline.ray_runner import run_ray
+
+            for outcome in run_ray(preparation, config, workers, paginate):
+                collector.add(outcome)
+                if on_progress:
+                    on_progress(collector.tally, None)
+        else:
+            asyncio.run(_collect(preparation, collector, paginate, on_progress))
+        return collector.finish(digest, preparation.report())
 
 
-async def _collect(outcomes: AsyncIterator[Outcome], collector: Collector, on_progress: OnProgress | None) -> None:
-    async for outcome in outcomes:
-        collector.add(outcome)
-        if on_progress:
-            on_progress(collector.tally)
+async def _collect(
+    preparation: Preparation, collector: Collector, paginate: Paginate | None, on_progress: OnProgress | None
+) -> None:
+    tools = Tools(collector.config)
+    try:
+        async for outcome in run_local(preparation, tools.process(paginate)):
+            collector.add(outcome)
+            if on_progress:
+                on_progress(collector.tally, tools.ledger.spent if tools.ledger else None)
+    finally:
+        await tools.close()
 
 
-async def run_local(items: Iterable[Item], process: Process, window: int = 512) -> AsyncIterator[Outcome]:
-    """Process up to `window` samples at once in this process; outcomes come in the order of the items."""
-    running: deque[asyncio.Task[Outcome] | Outcome] = deque()
+async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Outcome]:
+    """Process many samples at once in this process; outcomes come in the order of the items.
+
+    How many stand open at a time is bounded in number and in characters, so memory is too.
+    """
+    running: deque[tuple[asyncio.Task[Outcome], int]] = deque()
+    open_chars = 0
     try:
         for item in items:
-            running.append(asyncio.ensure_future(process(item)) if isinstance(item, Sample) else _rejected(item))
-            while len(running) >= window:
-                yield await _done(running.popleft())
+            size = len(item.context) if isinstance(item, Sample) else 0
+            running.append((asyncio.ensure_future(outcome_of(item, process)), size))
+            open_chars += size
+            while len(running) >= MAX_SAMPLES_AT_ONCE or open_chars > MAX_CHARS_AT_ONCE:
+                task, size = running.popleft()
+                open_chars -= size
+                yield await task
         while running:
-            yield await _done(running.popleft())
+            yield await running.popleft()[0]
+    except BudgetReached:
+        # no new call is made any more; those on their way are paid for, so their replies are waited for and kept
+        await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+        raise
     finally:
-        for task in running:
-            if isinstance(task, asyncio.Task):
-                task.cancel()
+        for task, _ in running:
+            task.cancel()
 
 
-async def _done(item: asyncio.Task[Outcome] | Outcome) -> Outcome:
-    return item if isinstance(item, Outcome) else await item
-
-
-def _rejected(rejection: Rejection) -> Outcome:
-    return Outcome(rejection.source, rejection.id, rejection)
-
-
-class Collector:
-    """Takes outcomes in order, writes what is kept, counts the rest."""
-
-    def __init__(self, config: BuildConfig, tally: Tally) -> None:
-        self.config, self.tally = config, tally
-        self._out = Path(config.out)
-        self._writers: dict[str, ShardWriter] = {}
-        self._stack = ExitStack()
-        self._reserves = 0
-        for stale in _set_folders(self._out):
-            (stale / MANIFEST_NAME).unlink(missing_ok=True)
-
-    def __enter__(self) -> Collector:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def add(self, outcome: Outcome) -> None:
-        written = outcome.rejection is None and self._admits(outcome)
-        if written:
-            for form, trajectory in outcome.trajectories.items():
-                self._writer(form, outcome.split).add(trajectory)
-        self.tally.add(outcome, written)
-
-    def finish(self, digest: str) -> BuildReport:
-        """Write statistics and card, then the manifests. Raises InputError where nothing was kept."""
-        self.tally.check_faults()
-        table = self.tally.table()
-        if not self.tally.written:
-            raise InputError(f"no record of {self.tally.records} was kept; see why below\n{table}")
-        statistics = self.tally.statistics()
-        body = json.dumps(statistics, indent=2, ensure_ascii=False).encode() + b"\n"
-        write_whole(self._out / "stats.json", body)
-        meta = {"config_digest": digest, "stats_sha256": hashlib.sha256(body).hexdigest()}
-        sets = {name: writer.finish(meta) for name, writer in sorted(self._writers.items())}
-        return BuildReport(self._out, sets, statistics, table)
-
-    def _admits(self, outcome: Outcome) -> bool:
-        """Reserves are admitted up to their share of what was written before them."""
-        if not outcome.reserve:
-            return True
-        share = self.config.assemble.distributed_share
-        admitted = self._reserves + 1 <= share * (self.tally.written + 1)
-        self._reserves += admitted
-        return admitted
-
-    def _writer(self, form: str, split: str) -> ShardWriter:
-        name = split if form == "select" else f"{form}/{split}"
-        if name not in self._writers:
-            writer = ShardWriter(self._out / name, self.config.rows_per_shard, overwrite=True)
-            self._writers[name] = self._stack.enter_context(writer)
-        return self._writers[name]
+async def outcome_of(item: Item, process: Process) -> Outcome:
+    """What becomes of an item: a sample is processed, a rejection is only counted."""
+    return await process(item) if isinstance(item, Sample) else Outcome(item.source, item.id, item)
 
 
 def config_digest(config: BuildConfig) -> str:
@@ -170,14 +128,9 @@ def config_digest(config: BuildConfig) -> str:
     return hashlib.sha256(config.model_dump_json(exclude={"out"}).encode()).hexdigest()[:16]
 
 
-def _set_folders(out: Path) -> Iterator[Path]:
-    for pattern in ("train", "validation", "*/train", "*/validation"):
-        yield from sorted(out.glob(pattern))
-
-
 def _finished(out: Path, digest: str, force: bool) -> BuildReport | None:
     """The report of a build that ended here before, where it is the same build."""
-    folders = [folder for folder in _set_folders(out) if (folder / MANIFEST_NAME).exists()]
+    folders = [folder for folder in set_folders(out) if (folder / MANIFEST_NAME).exists()]
     if not folders or force:
         return None
     sets = {str(folder.relative_to(out)): read_manifest(folder) for folder in folders}
@@ -186,10 +139,11 @@ def _finished(out: Path, digest: str, force: bool) -> BuildReport | None:
             f"'{out}' holds a finished build of another configuration; choose another `out`, or use --force"
         )
     try:
-        statistics = json.loads((out / "stats.json").read_bytes())
+        body = (out / STATISTICS_NAME).read_bytes()
+        statistics = json.loads(body)
     except (OSError, ValueError):
         return None
-    return BuildReport(out, sets, statistics, "", already_built=True)
-
-
-__all__ = ["BuildReport", "BuildStopped", "build", "config_digest"]
+    # manifests are written one after another, after the statistics that name them all
+    whole = statistics.get("sets") == sorted(sets)
+    unchanged = all(m.meta.get("stats_sha256") == hashlib.sha256(body).hexdigest() for m in sets.values())
+    return BuildReport(out, sets, statistics, "", already_built=True) if whole and unchanged else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from data_pipeline.records import PageSpan
+from seer.geometry import GLM_41V
 from seer.schema import PageStyle
 
 Paginate = Callable[[str], tuple[PageSpan, ...]]
@@ -15,7 +16,10 @@ def layout_pages(style: PageStyle) -> Paginate:
     from seer.rendering import stream
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
-        return tuple(PageSpan(page.number, page.start, page.end) for page in stream(text, style))
+        return tuple(
+            PageSpan(page.number, page.start, page.end, GLM_41V.tokens(page.width_px, page.height_px))
+            for page in stream(text, style)
+        )
 
     return paginate
 

@@ -9,24 +9,51 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
+from data_pipeline.guard import BenchmarkIndex, Guard
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.sources import load
+from data_pipeline.variants import Pool, variants
 
 Item = Sample | Rejection
 
 
-def prepare(config: BuildConfig) -> Iterator[Item]:
-    """Samples and rejections of all sources, in their order."""
-    seen = SeenIds()
-    max_bytes = int(config.max_record_mb * (1 << 20))
-    for spec in config.sources:
-        for item in load(spec, max_bytes):
-            if isinstance(item, Sample) and not seen.add(item.key):
-                yield item.reject("duplicate_id")
-            else:
-                yield item
+class Preparation:
+    """Iterates over samples and rejections of all sources, in their order; afterwards knows how the guard fared."""
+
+    def __init__(self, config: BuildConfig) -> None:
+        """Raises DocumentNotFound, InputError where the guard's benchmark cannot be read."""
+        self.config = config
+        spec = config.guard
+        self.guard = Guard(BenchmarkIndex.load(spec.benchmark), spec) if spec.benchmark else None
+
+    def __iter__(self) -> Iterator[Item]:
+        seen = SeenIds()
+        max_bytes = int(self.config.max_record_mb * (1 << 20))
+        for spec in self.config.sources:
+            pool = Pool()
+            for item in load(spec, max_bytes):
+                if isinstance(item, Sample):
+                    yield from self._admit(item, seen, pool)
+                else:
+                    yield item
+
+    def _admit(self, sample: Sample, seen: SeenIds, pool: Pool) -> Iterator[Item]:
+        if not seen.add(sample.key):
+            yield sample.reject("duplicate_id")
+            return
+        leak = self.guard.check(sample) if self.guard else None
+        if leak is not None:
+            yield leak
+            return
+        for told in variants(sample, pool, self.config.variants, self.config.seed):
+            yield told if told.id == sample.id or seen.add(told.key) else told.reject("duplicate_id")
+
+    def report(self) -> dict[str, Any] | None:
+        """How close the sources came to the benchmark; None without a guard."""
+        return self.guard.report() if self.guard else None
 
 
 class SeenIds:

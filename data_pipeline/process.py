@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from data_pipeline.annotate import AnswerJudge, GoldJudge, Judge, Relevance, agreement, gold_pages
+from data_pipeline.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
 from data_pipeline.assemble import assemble
 from data_pipeline.chance import chance
+from data_pipeline.ledger import Budget, BudgetReached, Ledger
 from data_pipeline.paging import Paginate, layout_pages
-from data_pipeline.reason import Reasoner, Reasoning, TemplateReasoner, template_reasoning
+from data_pipeline.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
 from data_pipeline.settings import BuildConfig
+from data_pipeline.tally import BuildStopped
+from data_pipeline.teachers import Teacher, TeacherError, open_teacher
 from seer.errors import InputError
 from seer.rendering import resolve_style
 from seer.schema import PageStyle
+
+LEDGER_NAME = "ledger.jsonl"
+
+
+@dataclass
+class Phase:
+    """Where a sample stands, so that a failing teacher is named rightly."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -28,13 +41,28 @@ class Process:
     reasoner: Reasoner
 
     async def __call__(self, sample: Sample) -> Outcome:
+        """Raises BuildStopped where going on makes no sense: a teacher that can't be used, a spent budget."""
         pages = self.paginate(sample.context)
+        phase = Phase("judge")
+        try:
+            return await self._run(sample, pages, phase)
+        except TeacherError as error:
+            if error.fatal:
+                raise BuildStopped(f"the {phase.name} teacher cannot be used: {error}") from None
+            return self._outcome(sample, pages, sample.reject(f"{phase.name}_failed", str(error)))
+        except BudgetReached:
+            if self.config.budget.then == "stop":
+                raise
+            return self._outcome(sample, pages, sample.reject("budget"))
+
+    async def _run(self, sample: Sample, pages: Sequence[PageSpan], phase: Phase) -> Outcome:
         if len(pages) > self.config.max_pages:
             rejection = sample.reject("too_many_pages", f"{len(pages)} pages, {self.config.max_pages} allowed")
             return self._outcome(sample, pages, rejection)
         relevance = await self._relevance(sample, pages)
         if isinstance(relevance, Rejection):
             return self._outcome(sample, pages, relevance)
+        phase.name = "reason"
         reasoning = await self.reasoner(sample, pages, relevance.pages)
         reserve = False
         if isinstance(reasoning, Rejection):
@@ -109,14 +137,51 @@ class Process:
             rejection=rejection,
             split="validation" if side < self.config.validation_share else "train",
             pages=len(pages),
+            vision_tokens=sum(page.vision_tokens for page in pages),
             relevant_pages=len(relevance.pages) if relevance else 0,
             agreement=relevance.agreement if relevance else None,
-            notes={**(relevance.notes if relevance else {}), **(notes or {})},
+            notes={
+                **(relevance.notes if relevance else {}),
+                **(rejection.notes if rejection else {}),
+                **(notes or {}),
+            },
         )
 
 
-def make_process(config: BuildConfig, paginate: Paginate | None = None) -> Process:
-    """The process of a configuration. Raises InputError for an unknown style."""
-    style = resolve_style(config.style)
-    judge: Judge = AnswerJudge() if config.judge.kind == "answer" else GoldJudge()
-    return Process(config, style, paginate or layout_pages(style), judge, TemplateReasoner())
+class Tools:
+    """What processing needs from outside, opened for one build and closed after it: ledger and teachers."""
+
+    def __init__(self, config: BuildConfig, *, shared_ledger: bool = False) -> None:
+        self.config = config
+        budget = Budget(config.budget.max_calls, config.budget.max_tokens, config.budget.max_usd)
+        wanted = [("judge", config.judge.teacher if config.judge.kind == "teacher" else None)]
+        wanted.append(("reason", config.reason.teacher if config.reason.kind == "teacher" else None))
+        self.ledger: Ledger | None = None
+        self.teachers: dict[str, Teacher] = {}
+        if any(spec for _, spec in wanted):
+            self.ledger = Ledger(Path(config.out) / LEDGER_NAME, shared=shared_ledger)
+            self.teachers = {
+                role: open_teacher(spec, self.ledger, budget, role=role) for role, spec in wanted if spec is not None
+            }
+
+    async def close(self) -> None:
+        for teacher in self.teachers.values():
+            await teacher.close()
+        if self.ledger is not None:
+            self.ledger.close()
+
+    def process(self, paginate: Paginate | None = None) -> Process:
+        """The process of the configuration. Raises InputError for an unknown style."""
+        config = self.config
+        style = resolve_style(config.style)
+        return Process(config, style, paginate or layout_pages(style), self._judge(), self._reasoner())
+
+    def _judge(self) -> Judge:
+        if "judge" in self.teachers:
+            return TeacherJudge(self.teachers["judge"], self.config.judge.reasks)
+        return AnswerJudge() if self.config.judge.kind == "answer" else GoldJudge()
+
+    def _reasoner(self) -> Reasoner:
+        if "reason" in self.teachers:
+            return TeacherReasoner(self.teachers["reason"], self.config.reason)
+        return TemplateReasoner()

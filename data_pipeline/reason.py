@@ -1,5 +1,8 @@
 """Phase 2: the reasoning between retrieved text and answer.
 
+`TeacherReasoner` asks a model that sees question, document and selected pages, never the gold answer; a reply is kept
+only if its answer is the gold one (`data_pipeline.filter`).
+
 `TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence that carries the evidence, and ends
 with the gold answer. Its records say `reason = template`, so that nobody takes them for a model's thinking.
 """
@@ -7,12 +10,19 @@ with the gold answer. Its records say `reason = template`, so that nobody takes 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from data_pipeline.annotate import answer_spans
+from data_pipeline.annotate import answer_spans, refusal_reason
+from data_pipeline.filter import matching_answer
+from data_pipeline.prompts import parse_reasoning, parse_verdict, reason_messages, same_answer_messages
 from data_pipeline.records import PageSpan, Rejection, Sample
+from data_pipeline.settings import ReasonSpec
+
+if TYPE_CHECKING:
+    from data_pipeline.teachers import Teacher
 
 MAX_QUOTE_CHARS = 300
 
@@ -35,6 +45,56 @@ class Reasoner(Protocol):
     async def __call__(
         self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
     ) -> Reasoning | Rejection: ...
+
+
+class TeacherReasoner:
+    """Draws replies from a model until one answers right."""
+
+    name = "teacher"
+
+    def __init__(self, teacher: Teacher, spec: ReasonSpec) -> None:
+        self._teacher, self._spec = teacher, spec
+
+    async def __call__(
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
+    ) -> Reasoning | Rejection:
+        by_number = {page.number: page for page in pages}
+        selected = [(number, sample.context[by_number[number].start : by_number[number].end]) for number in relevant]
+        messages = reason_messages(sample.question, sample.kind, sample.context, selected)
+        notes: Counter[str] = Counter()
+        problem, detail = "reason_empty", ""
+        for draw in range(self._spec.samples):
+            reply = await self._teacher.ask(messages, draw=draw)
+            notes["reason_replies"] += 1
+            if reply.error:
+                return sample.reject(refusal_reason(reply.error, "reason_failed"), reply.error).noting(notes)
+            parsed = parse_reasoning(reply.text, reply.think, reply.finish)
+            if not parsed.problem:
+                gold = await self._right(sample, parsed.answer, notes)
+                if gold is not None:
+                    return Reasoning(parsed.think, gold, f"teacher:{self._teacher.spec.model}", dict(notes))
+            # a wrong answer says more about a record than an unreadable one
+            if problem != "answer_differs":
+                problem, detail = (
+                    parsed.problem or "answer_differs",
+                    f"{parsed.answer[:80]!r}, gold {sample.answers[0][:80]!r}",
+                )
+            notes[parsed.problem or "answer_differs"] += 1
+        return sample.reject(problem, detail).noting(notes)
+
+    async def _right(self, sample: Sample, answer: str, notes: Counter[str]) -> str | None:
+        """The gold answer that this one equals, in the gold spelling; None where it equals none."""
+        match = matching_answer(sample, answer, self._spec)
+        if match is not None:
+            notes[f"right_by_{match.rule}"] += 1
+            return match.answer
+        if not self._spec.use_answer_judge or sample.kind in ("summary", "code"):
+            return None
+        reply = await self._teacher.ask(same_answer_messages(sample.question, sample.answers, answer))
+        if parse_verdict(reply.text, reply.finish) != "yes":
+            return None
+        notes["right_by_judge"] += 1
+        return sample.answers[0]
 
 
 class TemplateReasoner:

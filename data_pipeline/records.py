@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from seer.schema import Trajectory
@@ -48,6 +48,7 @@ REASONS: dict[str, ReasonInfo] = {
     "no_relevant_pages": ReasonInfo("judge", False, "no page was found necessary"),
     "too_many_relevant": ReasonInfo("judge", False, "more pages were found necessary than max_relevant_pages"),
     "judge_unparsed": ReasonInfo("judge", False, "the judge gave no clear YES or NO for a page, re-asks included"),
+    "too_long_for_teacher": ReasonInfo("judge", False, "the teacher cannot read so long a request"),
     "judge_failed": ReasonInfo("judge", True, "the judge's teacher could not be reached or sent no usable reply"),
     "reason_failed": ReasonInfo("reason", True, "the reasoning teacher could not be reached or sent no usable reply"),
     "reason_empty": ReasonInfo("reason", False, "the teacher returned nothing"),
@@ -69,6 +70,11 @@ class Rejection:
     detail: str = ""
     source: str = ""
     id: str = ""
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+    def noting(self, notes: Mapping[str, int]) -> Rejection:
+        """The same with counters of what was tried."""
+        return replace(self, notes=dict(notes))
 
     def __post_init__(self) -> None:
         assert self.reason in REASONS, f"unknown rejection reason '{self.reason}'"
@@ -105,7 +111,7 @@ class Sample:
     """None: the source marks none. (): nothing in the context is needed, as for unanswerable questions."""
     answerable: bool = True
     document: str = ""
-    """Identifies the document, so that splits never cut through one; "" takes the context's hash."""
+    """Identifies the document over all sources, so that splits never cut through one; "" takes the context's hash."""
     segments: tuple[tuple[int, int], ...] = ()
     """Passages that may change places: they cover the context in order. Empty: the context is one piece."""
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +119,7 @@ class Sample:
     @property
     def document_key(self) -> str:
         if self.document:
-            return f"{self.source}\0{self.document}"
+            return self.document
         return hashlib.blake2b(self.context.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @property
@@ -132,6 +138,7 @@ class PageSpan:
     number: int
     start: int
     end: int
+    vision_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -185,6 +192,7 @@ class Outcome:
     split: str = "train"
     pages: int = 0
     relevant_pages: int = 0
+    vision_tokens: int = 0
     reserve: bool = False
     """Told by the template because the teacher failed on distributed evidence; admitted only within its quota."""
     agreement: Agreement | None = None

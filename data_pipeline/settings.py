@@ -169,6 +169,8 @@ class BuildConfig(Record):
     max_record_mb: float = Field(32.0, gt=0)
     max_fault_share: float = Field(0.2, ge=0, le=1)
     """More faults than this share of the records stop the build, from the 50th record on."""
+    count_tokens_of: int = Field(500, ge=0)
+    """How many written records the token histograms count, from the first on; counting takes time."""
     guard: GuardSpec = GuardSpec()
     variants: VariantSpec = VariantSpec()
     judge: JudgeSpec = JudgeSpec()

@@ -202,6 +202,8 @@ def check(sample: Sample, spec: SourceSpec) -> Sample | Rejection:
         question=_storable(sample.question.strip()),
         context=_storable(sample.context),
         answers=tuple(_storable(answer) for answer in sample.answers if answer.strip()),
+        # two sources may use the same name for different documents
+        document=f"{sample.source}/{sample.document}" if sample.document else "",
         provenance=_origin(sample, spec),
     )
     return clean

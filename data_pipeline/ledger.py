@@ -1,0 +1,171 @@
+"""The ledger: every finished teacher call, one line each, so that none is ever made twice, even after kill -9.
+
+A line is appended with one write as soon as the reply has arrived. Opening the ledger reads the keys and where their
+lines stand; replies stay on disk. A line that a crash cut short is dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from data_pipeline.tally import BuildStopped
+from seer.errors import InputError
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a teacher answered. `error` is set where it refused the request as such; asking again would not help."""
+
+    text: str = ""
+    think: str = ""
+    """Reasoning that the server sent apart from the text."""
+    finish: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass
+class Spending:
+    """What has been spent, over all runs of a build."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+    """Summed over calls; with calls side by side the clock shows less."""
+
+    def add(self, reply: Reply, usd: float) -> None:
+        self.calls += 1
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+        self.seconds += reply.seconds
+        self.usd += usd
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where to stop; 0 means no limit. Calls already on their way are let finish, so tokens may end a little above."""
+
+    max_calls: int = 0
+    max_tokens: int = 0
+    max_usd: float = 0.0
+
+    def exceeded_by(self, spent: Spending, calls_on_their_way: int) -> str:
+        """Which limit forbids one more call, in words; "" where none does."""
+        if self.max_calls and spent.calls + calls_on_their_way >= self.max_calls:
+            return f"{spent.calls} of {self.max_calls} calls"
+        if self.max_tokens and spent.tokens >= self.max_tokens:
+            return f"{spent.tokens:,} of {self.max_tokens:,} tokens"
+        if self.max_usd and spent.usd >= self.max_usd:
+            return f"${spent.usd:.2f} of ${self.max_usd:.2f}"
+        return ""
+
+
+class BudgetReached(BuildStopped):
+    """The budget forbids another call."""
+
+
+class Ledger:
+    """Finished calls by key. One writer a file: a second build in the same folder is refused, unless `shared`."""
+
+    def __init__(self, path: str | Path, *, shared: bool = False) -> None:
+        """`shared`: workers of one build append to the same file; the build itself holds the lock."""
+        self.path = Path(path)
+        self.spent = Spending()
+        self._places: dict[bytes, tuple[int, int]] = {}
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        if not shared:
+            self._lock()
+        self._read(repair=not shared)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def get(self, key: str) -> Reply | None:
+        """The reply of a finished call, or None."""
+        place = self._places.get(bytes.fromhex(key))
+        if place is None:
+            return None
+        values = json.loads(os.pread(self._descriptor, place[1], place[0]))
+        return Reply(**{name: values[name] for name in Reply.__dataclass_fields__ if name in values})
+
+    def put(self, key: str, reply: Reply, *, model: str, role: str, usd: float = 0.0) -> None:
+        """Write a finished call down. One write: whole in the file, or not at all."""
+        values = {"key": key, "role": role, "model": model, "usd": usd, **asdict(reply)}
+        line = json.dumps(values, ensure_ascii=True).encode() + b"\n"
+        os.write(self._descriptor, line)
+        # after an append the offset stands behind what was written, whoever else appends
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        self._places[bytes.fromhex(key)] = (end - len(line), len(line))
+        self.spent.add(reply, usd)
+
+    def close(self) -> None:
+        """Flush to the disk and let go of the file."""
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise InputError(
+                f"another build is writing to '{self.path.parent}'; wait for it, or choose another out"
+            ) from None
+
+    def _read(self, *, repair: bool) -> None:
+        end = 0
+        with self.path.open("rb") as file:
+            for start, line in _whole_lines(file):
+                end = start + len(line)
+                values = _parse(line)
+                if values is None:
+                    continue  # not ours to guess: the call is made again
+                self._places[bytes.fromhex(values["key"])] = (start, len(line))
+                known = {name: values[name] for name in Reply.__dataclass_fields__ if name in values}
+                self.spent.add(Reply(**known), float(values.get("usd", 0.0)))
+        if repair and end < self.path.stat().st_size:
+            os.ftruncate(self._descriptor, end)
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        yield start, line
+        start += len(line)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+        bytes.fromhex(values["key"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None

@@ -1,0 +1,152 @@
+"""The build's middle part over Ray Data: the same steps, spread over processes or machines; the same bytes out.
+
+Preparation (in order, in one process) writes its items to Parquet; Ray maps them through `Worker`s, which keep teachers
+and event loop between batches; outcomes come back in the items' order and go to the same collector as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_pipeline.ledger import Ledger
+from data_pipeline.paging import Paginate
+from data_pipeline.prepare import Item
+from data_pipeline.process import LEDGER_NAME, Tools
+from data_pipeline.records import Outcome
+from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
+from data_pipeline.settings import BudgetSpec, BuildConfig, TeacherSpec
+from data_pipeline.tally import BuildStopped
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_ITEMS_PER_FILE = 2048
+_BATCH_ITEMS = 64
+_WORK_FOLDER = "work"
+
+
+def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: Paginate | None) -> Iterator[Outcome]:
+    """Outcomes of all items, in order. Starts a local Ray where none runs. Raises BuildStopped as the local runner does."""
+    import ray
+
+    work = Path(config.out).resolve() / _WORK_FOLDER
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    # the lock is held here for the whole run; workers append to the same file
+    ledger = Ledger(Path(config.out) / LEDGER_NAME) if _asks_teachers(config) else None
+    try:
+        count = _write_items(items, work)
+        if not count:
+            return
+        if not ray.is_initialized():
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        context = ray.data.DataContext.get_current()
+        context.execution_options.preserve_order = True
+        context.enable_progress_bars = False
+        mine = _share_of_worker(config, workers, ledger)
+        dataset = ray.data.read_parquet(str(work), columns=["index", "item"]).map_batches(
+            Worker,
+            fn_constructor_args=(mine.model_dump_json(), paginate),
+            batch_size=_BATCH_ITEMS,
+            batch_format="numpy",
+            concurrency=workers,
+            num_cpus=1,
+        )
+        for expected, row in enumerate(dataset.iter_rows()):
+            assert row["index"] == expected, f"item {row['index']} came where {expected} was due"
+            if row["stopped"]:
+                raise BuildStopped(row["stopped"])
+            yield load_outcome(row["outcome"])
+    finally:
+        if ledger is not None:
+            ledger.close()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _asks_teachers(config: BuildConfig) -> bool:
+    return "teacher" in (config.judge.kind, config.reason.kind)
+
+
+def _write_items(items: Iterable[Item], work: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = files = 0
+    waiting: list[str] = []
+
+    def flush() -> None:
+        nonlocal files
+        start = count - len(waiting)
+        table = pa.table(
+            {"index": pa.array(range(start, count), pa.int64()), "item": pa.array(waiting, pa.large_string())}
+        )
+        pq.write_table(table, work / f"items-{files:06d}.parquet", row_group_size=_BATCH_ITEMS)
+        files += 1
+        waiting.clear()
+
+    for item in items:
+        waiting.append(dump_item(item))
+        count += 1
+        if len(waiting) >= _ITEMS_PER_FILE:
+            flush()
+    if waiting:
+        flush()
+    return count
+
+
+def _share_of_worker(config: BuildConfig, workers: int, ledger: Ledger | None) -> BuildConfig:
+    """The configuration of one worker: its share of the concurrency and of what is left of the budget."""
+
+    def teacher(spec: TeacherSpec | None) -> TeacherSpec | None:
+        return spec and spec.model_copy(update={"concurrency": max(1, spec.concurrency // workers)})
+
+    def share(limit: float, spent: float) -> float:
+        # a worker counts what the ledger holds already, then what it spends itself
+        return limit and spent + max(0.0, limit - spent) / workers
+
+    budget = config.budget
+    if ledger is not None:
+        spent = ledger.spent
+        budget = BudgetSpec(
+            # at least 1, since 0 means no limit; a spent budget stays spent
+            max_calls=budget.max_calls and max(1, int(share(budget.max_calls, spent.calls))),
+            max_tokens=budget.max_tokens and max(1, int(share(budget.max_tokens, spent.tokens))),
+            max_usd=share(budget.max_usd, spent.usd),
+            then=budget.then,
+        )
+    return config.model_copy(
+        update={
+            "budget": budget,
+            "judge": config.judge.model_copy(update={"teacher": teacher(config.judge.teacher)}),
+            "reason": config.reason.model_copy(update={"teacher": teacher(config.reason.teacher)}),
+        }
+    )
+
+
+class Worker:
+    """Processes batches of items in one of Ray's processes."""
+
+    def __init__(self, config_json: str, paginate: Paginate | None) -> None:
+        self._tools = Tools(BuildConfig.model_validate_json(config_json), shared_ledger=True)
+        self._process = self._tools.process(paginate)
+        self._loop = asyncio.new_event_loop()
+
+    def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[Any]]:
+        from data_pipeline.build import outcome_of
+
+        async def run() -> list[Outcome | BaseException]:
+            tasks = (outcome_of(load_item(text), self._process) for text in batch["item"])
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        outcomes, stops = [], []
+        for result in self._loop.run_until_complete(run()):
+            if isinstance(result, BaseException) and not isinstance(result, BuildStopped):
+                raise result
+            stops.append(str(result) if isinstance(result, BuildStopped) else "")
+            outcomes.append("" if isinstance(result, BaseException) else dump_outcome(result))
+        return {"index": list(batch["index"]), "outcome": outcomes, "stopped": stops}

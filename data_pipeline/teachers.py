@@ -1,0 +1,267 @@
+"""Teachers: models that judge pages and reason, asked once for each thing and never again.
+
+    async with HttpTeacher(spec, ledger, budget, role="judge") as teacher:
+        reply = await teacher.ask(messages)
+
+`ask` looks into the ledger first. A call that went wrong in a way that may pass (a timeout, a lost connection, 408, 409,
+425, 429, 5xx, a reply that is no chat completion) is tried again with growing, jittered waits; `send_once` is one try.
+What a server refuses for good (other 4xx) is written down as such; a wrong key or address stops the build.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
+from data_pipeline.settings import TeacherSpec
+from seer.errors import EngineError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Messages = Sequence[Mapping[str, str]]
+MAX_REPLY_BYTES = 64 << 20
+RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+FATAL_STATUS = frozenset({401, 402, 403, 404, 405})
+_MAX_WAIT_S = 60.0
+
+
+class TeacherError(EngineError):
+    """A call that gave no reply. `retryable`: it may pass. `fatal`: no call to this teacher can succeed."""
+
+    def __init__(self, message: str, *, retryable: bool, fatal: bool = False, wait_s: float = 0.0) -> None:
+        super().__init__(message, retryable=retryable)
+        self.fatal = fatal
+        self.wait_s = wait_s
+        """How long the server asked to wait."""
+
+
+class Transport(Protocol):
+    """One try of one call."""
+
+    async def send_once(self, body: Mapping[str, Any]) -> Reply: ...
+
+    async def close(self) -> None: ...
+
+
+class Teacher:
+    """A teacher of one role: bounded concurrency, retries, the ledger and the budget around a transport."""
+
+    def __init__(self, spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str, transport: Transport) -> None:
+        self.spec, self.role = spec, role
+        self._ledger, self._budget, self._transport = ledger, budget, transport
+        self._free = asyncio.Semaphore(spec.concurrency)
+        self._on_their_way = 0
+        self.retries = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def ask(self, messages: Messages, *, draw: int = 0) -> Reply:
+        """The reply to these messages. Another `draw` is another sample of the same question.
+
+        Raises TeacherError after the last try, BudgetReached where the budget forbids the call.
+        """
+        body = request_body(self.spec, messages, draw)
+        key = call_key(body)
+        known = self._ledger.get(key)
+        if known is not None:
+            return known
+        async with self._free:
+            forbidden = self._budget.exceeded_by(self._ledger.spent, self._on_their_way)
+            if forbidden:
+                raise BudgetReached(
+                    f"the budget is spent ({forbidden}); every finished call is kept: raise the budget and run again"
+                )
+            self._on_their_way += 1
+            try:
+                reply = await self._send(body)
+            finally:
+                self._on_their_way -= 1
+            self._ledger.put(key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
+            return reply
+
+    async def _send(self, body: Mapping[str, Any]) -> Reply:
+        # the first try without ceremony: it nearly always succeeds, and the retrying machine costs as much as a call
+        try:
+            return await self._try(body)
+        except TeacherError as error:
+            if not error.retryable or self.spec.attempts == 1:
+                raise
+            first = error
+        from tenacity import (
+            AsyncRetrying,
+            RetryCallState,
+            retry_if_exception,
+            stop_after_attempt,
+            wait_random_exponential,
+        )
+
+        backoff = wait_random_exponential(multiplier=self.spec.backoff_s, max=_MAX_WAIT_S)
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            return max(backoff(state), _asked_wait_s(error))
+
+        def retryable(error: BaseException) -> bool:
+            return isinstance(error, TeacherError) and error.retryable
+
+        await asyncio.sleep(max(self.spec.backoff_s * random.random(), _asked_wait_s(first)))
+        stop = stop_after_attempt(self.spec.attempts - 1)
+        retrying = AsyncRetrying(stop=stop, wait=wait, retry=retry_if_exception(retryable), reraise=True)
+        return await retrying(self._retry, body)
+
+    async def _retry(self, body: Mapping[str, Any]) -> Reply:
+        self.retries += 1
+        return await self._try(body)
+
+    async def _try(self, body: Mapping[str, Any]) -> Reply:
+        started = time.perf_counter()
+        reply = await self._transport.send_once(body)
+        return Reply(**{**reply.__dict__, "seconds": round(time.perf_counter() - started, 4)})
+
+
+def _asked_wait_s(error: BaseException | None) -> float:
+    """How long the server asked to wait, within reason."""
+    return min(error.wait_s, _MAX_WAIT_S) if isinstance(error, TeacherError) else 0.0
+
+
+def request_body(spec: TeacherSpec, messages: Messages, draw: int) -> dict[str, Any]:
+    """The body of a chat completion. The seed tells draws apart, also for servers that keep replies."""
+    body: dict[str, Any] = {
+        "model": spec.model,
+        "messages": [dict(message) for message in messages],
+        "temperature": spec.temperature,
+        "top_p": spec.top_p,
+        "max_tokens": spec.max_tokens,
+        "seed": draw,
+    }
+    if spec.top_k:
+        body["top_k"] = spec.top_k
+    return {**body, **spec.extra}
+
+
+def call_key(body: Mapping[str, Any]) -> str:
+    """Identifies a call by everything that decides its reply; the address is not part of it."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def cost_usd(spec: TeacherSpec, reply: Reply) -> float:
+    prompt = reply.prompt_tokens * spec.usd_per_million_prompt_tokens
+    return (prompt + reply.completion_tokens * spec.usd_per_million_completion_tokens) / 1e6
+
+
+# ── Over HTTP ────────────────────────────────────────────────────────────────────────────────────
+
+
+class HttpTransport:
+    """Chat completions of an OpenAI-compatible server."""
+
+    def __init__(self, spec: TeacherSpec) -> None:
+        self._url = spec.base_url.rstrip("/") + "/chat/completions"
+        self._spec = spec
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send_once(self, body: Mapping[str, Any]) -> Reply:
+        """Raises TeacherError for everything but a chat completion or a refusal for good."""
+        import aiohttp
+
+        data = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": call_key(body)}
+        try:
+            async with self._open().post(self._url, data=data, headers=headers) as response:
+                return read_response(response.status, response.headers, await _read_bounded(response))
+        except TimeoutError:
+            raise TeacherError(f"no reply within {self._spec.timeout_s:g} s", retryable=True) from None
+        except aiohttp.InvalidURL:
+            message = f"'{self._spec.base_url}' is no address; write http://host:port/v1"
+            raise TeacherError(message, retryable=False, fatal=True) from None
+        except aiohttp.ClientError as error:
+            raise TeacherError(f"{type(error).__name__}: {error}", retryable=True) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None:
+            key = os.environ.get(self._spec.api_key_env, "")
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._spec.concurrency),
+                timeout=aiohttp.ClientTimeout(total=self._spec.timeout_s),
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+            )
+        return self._session
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_REPLY_BYTES:
+            raise TeacherError(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
+    return b"".join(parts)
+
+
+def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply:
+    """A chat completion out of an HTTP response. Raises TeacherError where it is none and may pass, or is fatal."""
+    start = data[:200].decode("utf-8", "replace")
+    if status in FATAL_STATUS:
+        raise TeacherError(f"the teacher answered {status}: {start}", retryable=False, fatal=True)
+    if status in RETRYABLE_STATUS:
+        raise TeacherError(f"the teacher answered {status}: {start}", retryable=True, wait_s=_retry_after_s(headers))
+    if status >= 400:
+        return Reply(finish="error", error=f"{status}: {start}")
+    try:
+        value = json.loads(data)
+        choice = value["choices"][0]
+        message = choice["message"]
+        usage = value.get("usage") or {}
+        return Reply(
+            text=_content(message.get("content")),
+            think=str(message.get("reasoning_content") or message.get("reasoning") or ""),
+            finish=str(choice.get("finish_reason") or "stop"),
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or 0),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise TeacherError(f"the teacher sent no chat completion: {start!r}", retryable=True) from None
+
+
+def _content(value: Any) -> str:
+    """Content as text; some servers send it in parts."""
+    if isinstance(value, list):
+        return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
+    return str(value or "")
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    try:
+        return max(0.0, float(headers.get("Retry-After", 0)))
+    except ValueError:  # a date: the growing wait will do
+        return 0.0
+
+
+def open_teacher(spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str) -> Teacher:
+    """The teacher that a configuration names: behind its address, or in this process through vLLM."""
+    if spec.base_url:
+        return Teacher(spec, ledger, budget, role=role, transport=HttpTransport(spec))
+    from data_pipeline.teacher_vllm import VllmTransport
+
+    return Teacher(spec, ledger, budget, role=role, transport=VllmTransport(spec))
