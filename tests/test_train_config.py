@@ -26,7 +26,10 @@ TRAINING = sorted(p for p in CONFIGS.glob("*.toml") if not p.name.startswith(("d
     [
         ({"optimizer": {"lrr": 1}}, "unknown key 'lrr'.*did you mean 'lr'"),
         ({"optimizer": {"lr": 0}}, "optimizer.lr"),
-        ({"optimizer": {"lr": 3e-6}, "parallel": {"precision": "bf16"}}, "plain bf16 weights at lr 3e-06 hardly change"),
+        (
+            {"optimizer": {"lr": 3e-6}, "parallel": {"precision": "bf16"}},
+            "plain bf16 weights at lr 3e-06 hardly change",
+        ),
         ({"optimizer": {"kind": "adamw_bf16_states", "betas": (0.9, 0.999)}}, "beta2 = 0.999 never decays"),
         ({"optimizer": {"kind": "adamw_stochastic"}}, 'set it to "bf16"'),
         ({"loss": dict.fromkeys(LossWeights.model_fields, 0)}, "every loss weight is 0"),
@@ -68,7 +71,9 @@ def test_shipped_configurations_load_and_hold_only_differences(path: Path) -> No
 
     resolved = load_config(TrainConfig, path)
     written = tomllib.loads(path.read_text())
-    defaults = build_config(TrainConfig, {"out": "x", "data": {"sets": [{"path": "x"}]}, "model": {"path": "x"}}, where="")
+    defaults = build_config(
+        TrainConfig, {"out": "x", "data": {"sets": [{"path": "x"}]}, "model": {"path": "x"}}, where=""
+    )
     for section, values in written.items():
         for key, value in values.items() if isinstance(values, dict) and section not in ("data", "model") else ():
             assert getattr(getattr(defaults, section), key) != value, f"{section}.{key} only repeats the default"
@@ -85,7 +90,12 @@ def test_the_control_differs_from_the_paper_run_in_one_field() -> None:
 
 def test_the_paper_run_is_the_papers() -> None:
     paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
-    assert (paper.optimizer.lr, paper.steps, paper.batching.global_batch, paper.batching.max_tokens) == (3e-6, 6000, 2, 16384)
+    assert (paper.optimizer.lr, paper.steps, paper.batching.global_batch, paper.batching.max_tokens) == (
+        3e-6,
+        6000,
+        2,
+        16384,
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,5 +117,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys, train.cli; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy', 'pyarrow')))"
+    code = (
+        "import sys, train.cli; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy', 'pyarrow')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=CONFIGS.parent).returncode == 0

@@ -7,14 +7,15 @@ seer-train inspect DATA --model DIR              what is learned, token by token
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from seer.errors import SeerError
+from seer.errors import InputError, SeerError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Train Seer models.")
 
@@ -44,9 +45,74 @@ def run(config: ConfigPath, overrides: Overrides = None, debug: Debug = False) -
             )
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `run` a subcommand."""
+@app.command()
+def plan(
+    config: ConfigPath,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs over all nodes.")] = 2,
+    gpu_gib: Annotated[float, typer.Option(min=0.001, help="Memory of one GPU.")] = 80.0,
+    vision_tokens: Annotated[int | None, typer.Option(min=0, help="Of the longest trajectory; by default all.")] = None,
+    supervised_tokens: Annotated[int, typer.Option(min=1, help="Tokens learned in one micro-batch.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU."""
+    with reporting(debug):
+        from seer.config import load_config
+        from train.config import TrainConfig
+        from train.memory import plan_memory
+        from train.planning import alternatives, as_record, model_shape, show
+
+        resolved = load_config(TrainConfig, config, overrides or ())
+        glm, source = model_shape(resolved.model.path)
+        load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
+        planned = plan_memory(glm, resolved, gpus=gpus, **load)
+        record = as_record(planned, resolved, gpus=gpus, gpu_gib=gpu_gib)
+        if as_json:
+            typer.echo(json.dumps(record))
+            return
+        others = []
+        if record["verdict"] != "fits":
+            others = alternatives(glm, resolved, gpus=gpus, gpu_gib=gpu_gib, **load)
+        show(record, source, others)
+
+
+@app.command()
+def inspect(
+    data: Annotated[Path, typer.Argument(help="A folder of trajectory shards, or a .jsonl file.")],
+    model: Annotated[Path, typer.Option(help="A checkpoint folder, for its tokenizer.")],
+    config: Annotated[Path | None, typer.Option(help="A run's configuration, for its weights and limits.")] = None,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first trajectory.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page instead.")] = None,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Show trajectories token by token: what is given, what is learned, with which weight."""
+    with reporting(debug):
+        from seer.config import load_config
+        from seer.models import load_encoder
+        from train.config import BatchingConfig, LossWeights, TrainConfig
+        from train.dataset import Recipe, make_sample, open_trajectories
+        from train.inspection import to_html, to_terminal
+
+        encoder, _, scaling = load_encoder(model)
+        recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)
+        if config is not None:
+            run_config = load_config(TrainConfig, config, overrides or ())
+            recipe = Recipe(
+                encoder, scaling, run_config.loss, run_config.batching.max_tokens, run_config.data.drop_turns
+            )
+        trajectories = open_trajectories(data)
+        last = min(first + count, len(trajectories))
+        if first >= last:
+            raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
+        results = [make_sample(trajectories[i], recipe) for i in range(first, last)]
+        if html is None:
+            to_terminal(results, encoder)
+        else:
+            html.write_text(to_html(results, encoder), encoding="utf-8")
+            typer.echo(f"wrote '{html}'")
 
 
 class reporting:  # noqa: N801  reads as a statement

@@ -6,9 +6,10 @@
 What stays (weights, gradients, moments) is arithmetic. What a forward pass keeps for the backward pass is counted: one
 text layer and one vision block run on the meta device while autograd's saved tensors are added up.
 
-A step has three moments at which memory can peak; the plan names the parts of each and takes the largest:
+A step has four moments at which memory can peak; the plan names the parts of each and takes the largest:
     loss       everything kept by the forward pass, the logits' slice, the head's gradient
-    backward   all sharded gradients, one layer recomputed, the largest gradient being reduced
+    backward   everything kept still, one layer recomputed, the first gradient being reduced
+    last       all sharded gradients, one layer recomputed, the last gradient being reduced
     update     gradients and moments
 """
 
@@ -27,6 +28,7 @@ from train import loss
 from train.config import ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
 
 GIB = 2**30
+AGAIN = "kept: one layer again"
 _ATTENTION = "seer_planned"
 
 
@@ -133,16 +135,19 @@ def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: in
     from train.parallel import needs_sharding
 
     parts |= gathered(shape, parallel, compute) if needs_sharding(parallel, gpus) else {}
+    again = tuple(name for name in parts if name == AGAIN)
+    kept_names = tuple(name for name in parts if name.startswith("kept: ") and name != AGAIN)
     whole = tuple(name for name in parts if name.startswith("gathered: "))
+    reduced = tuple(name for name in parts if name.startswith("reduced: "))
+    losses = tuple(name for name in parts if name.startswith("loss: "))
     resting = ("weights", "moments")
     earlier = ("gradients",) if workload.micro_batches > 1 else ()
-    forward = tuple(name for name in parts if name.startswith(("kept: ", "loss: ")))
-    backward = tuple(n for n in parts if n.startswith("reduced: ")) + tuple(n for n in parts if n == "kept: one layer again")
     return MemoryPlan(
         parts={name: int(size) for name, size in parts.items()},
         moments={
-            "loss": (*resting, *earlier, *whole, *forward),
-            "backward": (*resting, "gradients", *whole, *backward),
+            "loss": (*resting, *earlier, *whole, *kept_names, *losses),
+            "backward": (*resting, *earlier, *whole, *kept_names, *again, *reduced, "loss: head gradient"),
+            "last": (*resting, "gradients", *whole, *again, *reduced),
             "update": (*resting, "gradients"),
         },
         host_bytes=int(sum(at_rest.values()) * shards) if parallel.cpu_offload else 0,
@@ -308,4 +313,3 @@ def _planned_attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, None]:
     return _FlashLike.apply(query, key, value).transpose(1, 2), None
-

@@ -13,6 +13,7 @@ from seer.config import write_config
 from seer.errors import ConfigError
 from seer.models import Checkpoint, load
 from seer.schema import Trajectory
+from train.card import model_card
 from train.checkpoint import Checkpoints, allocate_state, state_tensors
 from train.config import SetConfig, TrainConfig
 from train.dataset import Recipe, TrajectoryDataset, open_sets
@@ -70,6 +71,11 @@ class Run:
         allocate_state(self.optimizer)
         self.checkpoints.load(folder, state_tensors(self.trainee, self.optimizer))
         self.start_step = int(manifest["step"])
+
+    def card(self, steps: int, figures: dict[str, Any]) -> str:
+        """The README of the exported model."""
+        sets = [(dataset.name, len(dataset)) for dataset in self.loader.datasets]
+        return model_card(self.config, data_digest(self.loader.datasets), sets, steps, figures)
 
     def close(self) -> None:
         self.loader.close()

@@ -49,7 +49,9 @@ def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Source
             try:
                 summary = loop(run, interrupts)
                 if config.checkpoint.export and summary.reason != "signal":
-                    export(run.folder / "model", run.trainee, run.base, world)
+                    export(
+                        run.folder / "model", run.trainee, run.base, world, run.card(summary.steps, figures(summary))
+                    )
                 return summary
             finally:
                 run.close()
@@ -82,6 +84,12 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
         run.save(done)
     run.checkpoints.finish()
     return Summary(done, reason, time.perf_counter() - started, record, evaluation)
+
+
+def figures(summary: Summary) -> dict[str, Any]:
+    """What the model card reports: the last evaluation, and the last step's losses."""
+    losses = {name: value for name, value in summary.last.items() if name.startswith("loss")}
+    return losses | {name: value for name, value in summary.evaluation.items() if name != "step"}
 
 
 def is_due(done: int, every: int | None, last: int | None = None) -> bool:

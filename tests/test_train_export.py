@@ -1,0 +1,90 @@
+"""What a run leaves behind loads wherever its base did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from train_fakes import config, samples, tiny_base, tiny_checkpoint, trajectories
+
+from seer.models import load
+from train.collate import collate
+from train.export import export
+from train.model import Trainee
+from train.parallel import World
+from train.run import build_run
+from train.sft import fit
+from train.step import train_step
+
+ALONE = World(0, 1, torch.device("cpu"), None)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("export")
+    fit(config(out, steps=2, checkpoint={"export": True}), sources=[trajectories(8)])
+    return out / "model"
+
+
+def keys(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return {
+            name: (tuple(file.get_slice(name).get_shape()), file.get_slice(name).get_dtype()) for name in file.keys()
+        }
+
+
+def test_the_export_has_the_keys_of_its_base(exported: Path) -> None:
+    """Exports that serving cannot load (LLaMA-Factory #9228)."""
+    assert keys(exported) == keys(tiny_base())
+    missing = {p.name for p in tiny_base().iterdir()} - {p.name for p in exported.iterdir()}
+    assert not missing
+
+
+def test_the_export_stops_where_the_protocol_stops(exported: Path) -> None:
+    """marin #4153: a stop token overwritten on the way."""
+    base, ours = (json.loads((f / "generation_config.json").read_text()) for f in (tiny_base(), exported))
+    assert ours["eos_token_id"] == base["eos_token_id"] == list(load(exported, device="cpu").encoder.stop_ids)
+    for name in ("tokenizer.json", "chat_template.jinja", "preprocessor_config.json"):
+        assert (exported / name).read_bytes() == (tiny_base() / name).read_bytes()
+    settings = json.loads((exported / "config.json").read_text())
+    assert "seer_grouped" not in json.dumps(settings)
+
+
+def test_the_reloaded_export_gives_equal_losses(tmp_path: Path) -> None:
+    run = build_run(config(tmp_path), ALONE, [trajectories(8)])
+    train_step(run, 0, run.loader.take(0))
+    batch = collate(samples(tiny_checkpoint(), 3))
+    with torch.no_grad():
+        wanted = run.trainee(batch)
+    export(tmp_path / "model", run.trainee, run.base, ALONE)
+    again = load(tmp_path / "model", device="cpu")
+    with torch.no_grad():
+        got = Trainee(again.model, again.scaling)(batch)
+    assert torch.equal(got.nll_N, wanted.nll_N)
+
+
+def test_an_export_replaces_the_one_before(tmp_path: Path) -> None:
+    run = build_run(config(tmp_path), ALONE, [trajectories(8)])
+    for _ in range(2):
+        export(tmp_path / "model", run.trainee, run.base, ALONE)
+    assert {p.name for p in tmp_path.iterdir() if p.name != "checkpoints"} == {"model"}
+
+
+def test_the_card_names_data_configuration_and_figures(exported: Path) -> None:
+    card = (exported / "README.md").read_text()
+    assert "Digest `" in card
+    assert "set 0`: 8 trajectories" in card
+    assert "| loss |" in card
+    assert "[optimizer]" in card
+
+
+def test_buffers_of_a_model_built_on_the_meta_device_are_restored(exported: Path) -> None:
+    """RoPE buffers are not in checkpoints (transformers #45902, LLaMA-Factory #10820): reloading computes them anew."""
+    fresh, base = load(exported, device="cpu").model, tiny_checkpoint().model
+    buffers = dict(base.named_buffers())
+    assert buffers
+    for name, buffer in fresh.named_buffers():
+        assert torch.equal(buffer, buffers[name]), name
