@@ -37,7 +37,8 @@ from seer.config import write_config
 from seer.errors import InputError
 from seer.shards import MANIFEST_NAME, read_manifest
 
-OnProgress = Callable[[Tally, Spending | None], None]
+OnProgress = Callable[[Tally, int, Spending | None], None]
+"""Told of every outcome: counts so far, source rows read, what teachers have cost."""
 MAX_SAMPLES_AT_ONCE = 512
 MAX_CHARS_AT_ONCE = 64 << 20
 
@@ -72,7 +73,7 @@ def build(
             for outcome in run_ray(preparation, config, workers, paginate):
                 collector.add(outcome)
                 if on_progress:
-                    on_progress(collector.tally, None)
+                    on_progress(collector.tally, preparation.rows_read, None)
         else:
             asyncio.run(_collect(preparation, collector, paginate, on_progress))
         return collector.finish(digest, preparation.report())
@@ -86,7 +87,7 @@ async def _collect(
         async for outcome in run_local(preparation, tools.process(paginate)):
             collector.add(outcome)
             if on_progress:
-                on_progress(collector.tally, tools.ledger.spent if tools.ledger else None)
+                on_progress(collector.tally, preparation.rows_read, tools.ledger.spent if tools.ledger else None)
     finally:
         await tools.close()
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seer.errors import SeerError
+from seer.errors import DocumentNotFound, InputError, SeerError
+
+if TYPE_CHECKING:
+    from data_pipeline.settings import BuildConfig
 
 app = typer.Typer(
     name="seer-data",
@@ -29,38 +32,36 @@ def build(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings as section.key=value.", show_default=False)
     ] = None,
-    input: Annotated[str, typer.Option("--input", help="Without a CONFIG: one JSONL or Parquet file.")] = "",
+    input: Annotated[str, typer.Option("--input", help="In place of the sources: one JSONL or Parquet file.")] = "",
     kind: Annotated[str, typer.Option(help="With --input: a known source, or table.")] = "table",
     map: Annotated[str, typer.Option("--map", help="With --input: columns, e.g. question=q,context=text.")] = "",
     split: Annotated[str, typer.Option(help="With --input: which split the file is.")] = "train",
     judge: Annotated[str, typer.Option(help="gold, answer or teacher; overrides the configuration.")] = "",
     out: Annotated[str, typer.Option("--out", help="The folder to write; overrides the configuration.")] = "",
+    runner: Annotated[str, typer.Option(help="local, or ray: the steps spread over processes.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="With --runner ray: how many processes.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Build a set. Killed and run again, it goes on where it was: no finished teacher call is made twice.
+    """Build a set of trajectories.
 
+    Killed and run again, it goes on where it was: no finished teacher call is made twice.
+
+    \b
     seer-data build configs/data-paper.toml
+    seer-data build configs/data-paper.toml reason.samples=4 out=runs/other
     seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
     """
     from data_pipeline.build import build as run_build
-    from data_pipeline.settings import BuildConfig
-    from seer.config import build_config, load_config
+    from data_pipeline.progress import ProgressLine, total_rows
 
-    if config.partition("=")[1] and not Path(config).exists():
-        config, overrides = "", [config, *(overrides or ())]
-    changes = [
-        *(overrides or ()),
-        *([f"judge.kind={judge}"] if judge else []),
-        *([f"out={json.dumps(out)}"] if out else []),
-    ]
-    if input:
-        source = {"kind": kind, "path": input, "split": split, "map": parse_map(map)}
-        settings = load_config_values(config, changes)
-        resolved = build_config(BuildConfig, {**settings, "sources": [source]}, where="the command line")
-    else:
-        resolved = load_config(BuildConfig, config or None, changes)
-    report = run_build(resolved, force=force)
+    if runner not in ("local", "ray"):
+        raise InputError(f"--runner {runner}; it is local or ray")
+    settings = _settings(config, overrides or [], input, kind, map, split, judge, out)
+    progress = ProgressLine(total_rows(settings.sources))
+    report = run_build(
+        settings, force=force, runner="ray" if runner == "ray" else "local", workers=workers, on_progress=progress
+    )
     if as_json:
         sets = {name: {"rows": manifest.rows, "digest": manifest.digest} for name, manifest in report.sets.items()}
         print(json.dumps({"out": str(report.out), "sets": sets, "statistics": report.statistics}))
@@ -73,10 +74,34 @@ def build(
         print("already built; --force builds it again")
 
 
+def _settings(
+    config: str, overrides: list[str], path: str, kind: str, columns: str, split: str, judge: str, out: str
+) -> BuildConfig:
+    """The configuration that the command line describes. Raises ConfigError, InputError."""
+    from data_pipeline.settings import BuildConfig, SourceSpec
+    from seer.config import build_config, load_config
+
+    if "=" in config and not Path(config).exists():
+        config, overrides = "", [config, *overrides]
+    changes = [*overrides]
+    if judge:
+        changes.append(f"judge.kind={json.dumps(judge)}")
+    if out:
+        changes.append(f"out={json.dumps(out)}")
+    if not path:
+        if not config:
+            raise InputError("nothing to build: give a CONFIG, or --input with --out; see seer-data build --help")
+        return load_config(BuildConfig, config, changes)
+    values = {"kind": kind, "path": path, "split": split, "map": parse_map(columns)}
+    source = build_config(SourceSpec, values, where="the command line")
+    # a stand-in lets the rest of the configuration be read before its sources are put in
+    read = load_config(BuildConfig, config or None, ['sources=[{path="-"}]', *changes])
+    return read.model_copy(update={"sources": (source,)})
+
+
 def parse_map(text: str) -> dict[str, str]:
     """question=q,context=text → {"question": "q", "context": "text"}. Raises InputError."""
     from data_pipeline.sources import MAPPABLE
-    from seer.errors import InputError
 
     columns = {}
     for part in filter(None, text.split(",")):
@@ -85,15 +110,6 @@ def parse_map(text: str) -> dict[str, str]:
             raise InputError(f"--map '{part}' is not NAME=COLUMN with NAME one of {', '.join(MAPPABLE)}")
         columns[name] = column
     return columns
-
-
-def load_config_values(config: str, changes: list[str]) -> dict[str, object]:
-    """The settings of a configuration whose sources come from elsewhere."""
-    from data_pipeline.settings import BuildConfig
-    from seer.config import load_config
-
-    placeholder = 'sources=[{path="-"}]'
-    return load_config(BuildConfig, config or None, [placeholder, *changes]).model_dump(exclude={"sources"})
 
 
 @app.command()
@@ -138,6 +154,84 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         return
     for name, values in checked.items():
         print(f"{name}: {values['rows']:,} trajectories, all as written, digest {str(values['digest'])[:12]}")
+
+
+@app.command()
+def stats(folder: Folder, as_json: Json = False) -> None:
+    """Show what became of every record of a build: retention by source and stage, and why records fell away."""
+    from data_pipeline.collect import STATISTICS_NAME
+    from data_pipeline.tally import outcome_table
+
+    path = folder / STATISTICS_NAME
+    try:
+        statistics = json.loads(path.read_bytes())
+        table = outcome_table(statistics)
+    except FileNotFoundError:
+        raise DocumentNotFound(f"no {STATISTICS_NAME} in '{folder}'; give the folder of a finished build") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"'{path}' holds no statistics of a build: {error!r}") from None
+    print(json.dumps(statistics) if as_json else table)
+
+
+@app.command()
+def show(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option(help="The HTML file; in the set's folder, where not given.")] = None,
+    first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many are shown.")] = 20,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Make a gallery of trajectories: pages, selection, loss classes. One HTML file."""
+    from data_pipeline.gallery import gallery_html
+    from seer.shards import ShardSet, write_whole
+
+    shards = ShardSet(set_folders(folder)[0])
+    if first >= max(1, len(shards)):
+        raise InputError(f"--first {first}; '{shards.folder}' has {len(shards)} trajectories, counted from 0")
+    wanted = range(first, min(first + limit, len(shards)))
+    page = gallery_html(str(shards.folder), (shards[index] for index in wanted), len(shards))
+    target = out or shards.folder / "gallery.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, page.encode("utf-8", "replace"))
+    print(target)
+    if open_browser and sys.stdout.isatty():
+        typer.launch(str(target))
+
+
+@app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    format: Annotated[str, typer.Option("--format", help="llamafactory, swift or trl.")] = "llamafactory",
+) -> None:
+    """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL."""
+    from data_pipeline.export import FORMATS
+    from data_pipeline.export import export as run_export
+    from seer.shards import ShardSet
+
+    chosen = next((name for name in FORMATS if name == format), None)
+    if chosen is None:
+        raise InputError(f"--format {format}; known: {', '.join(FORMATS)}")
+    found = set_folders(folder)
+    if len(found) > 1:
+        raise InputError(f"'{folder}' holds {len(found)} sets; give one of {', '.join(map(str, found))}")
+    count = run_export(ShardSet(found[0]), out, chosen)
+    print(f"{out / 'data.jsonl'}: {count:,} conversations for {chosen}")
+
+
+@app.command()
+def guard(
+    benchmark: Annotated[Path, typer.Argument(help="A folder of LongBench JSONL files.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The index to write, ending in .npz.")],
+) -> None:
+    """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index)."""
+    from data_pipeline.guard import BenchmarkIndex
+
+    if out.suffix != ".npz":
+        raise InputError(f"--out {out}; the index must end in .npz")
+    index = BenchmarkIndex.from_folder(benchmark)
+    index.save(out)
+    print(f"{out}: {index.records:,} records, {len(index.context_grams):,} context n-grams")
 
 
 def set_folders(folder: Path) -> list[Path]:

@@ -27,6 +27,7 @@ class Preparation:
         """Raises DocumentNotFound, InputError where the guard's benchmark cannot be read."""
         self.config = config
         spec = config.guard
+        self.rows_read = 0
         self.guard = Guard(BenchmarkIndex.load(spec.benchmark), spec) if spec.benchmark else None
 
     def __iter__(self) -> Iterator[Item]:
@@ -34,7 +35,7 @@ class Preparation:
         max_bytes = int(self.config.max_record_mb * (1 << 20))
         for spec in self.config.sources:
             pool = Pool()
-            for item in load(spec, max_bytes):
+            for item in load(spec, max_bytes, self._count_row):
                 if isinstance(item, Sample):
                     yield from self._admit(item, seen, pool)
                 else:
@@ -50,6 +51,9 @@ class Preparation:
             return
         for told in variants(sample, pool, self.config.variants, self.config.seed):
             yield told if told.id == sample.id or seen.add(told.key) else told.reject("duplicate_id")
+
+    def _count_row(self) -> None:
+        self.rows_read += 1
 
     def report(self) -> dict[str, Any] | None:
         """How close the sources came to the benchmark; None without a guard."""

@@ -83,7 +83,9 @@ class Process:
             return sample.reject("no_relevant_pages")
         if limit and len(found.pages) > limit:
             return sample.reject("too_many_relevant", f"{len(found.pages)} pages, {limit} allowed")
-        return replace(found, agreement=agreement(found.pages, gold_pages(sample, pages), pages))
+        # comparing the gold judge with gold would say nothing
+        gold = None if self.judge.name == "gold" else gold_pages(sample, pages)
+        return replace(found, agreement=agreement(found.pages, gold, pages))
 
     def _rescue(
         self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, rejection: Rejection

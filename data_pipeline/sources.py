@@ -118,8 +118,10 @@ SOURCES: dict[str, Source] = {
 """Every known source by its name."""
 
 
-def load(spec: SourceSpec, max_bytes: int = 32 << 20) -> Iterator[Sample | Rejection]:
-    """All samples of one source, in file order; what cannot be used comes as a Rejection.
+def load(
+    spec: SourceSpec, max_bytes: int = 32 << 20, on_row: Callable[[], None] | None = None
+) -> Iterator[Sample | Rejection]:
+    """All samples of one source, in file order; what cannot be used comes as a Rejection. `on_row` is told of each row.
 
     Raises ConfigError (unknown source, a split other than train), DocumentNotFound, InputError (unreadable file).
     """
@@ -128,6 +130,8 @@ def load(spec: SourceSpec, max_bytes: int = 32 << 20) -> Iterator[Sample | Rejec
     rows = sources_reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
     taken = 0
     for number, row in enumerate(rows(spec.path, split=spec.split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
+        if on_row:
+            on_row()
         for item in _adapt_row(adapt, row, spec, number):
             if spec.limit is not None and taken >= spec.limit:
                 return

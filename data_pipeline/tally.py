@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,12 @@ class Tally:
 
     def table(self) -> str:
         """Retention and rejections as plain text."""
-        return "\n".join([*_retention_lines(self.sources), *_rejection_lines(self.sources)])
+        return outcome_table(self.statistics())
+
+
+def outcome_table(statistics: Mapping[str, Any]) -> str:
+    """Statistics of a build as plain text: what was left after each stage, and why records fell away."""
+    return "\n".join([*_retention_lines(statistics["sources"]), *_rejection_lines(statistics["sources"])])
 
 
 def _source_statistics(tally: SourceTally) -> dict[str, Any]:
@@ -130,18 +135,18 @@ def _histogram(counts: Counter[int]) -> dict[str, int]:
     return {str(value): counts[value] for value in sorted(counts)}
 
 
-def _retention_lines(sources: dict[str, SourceTally]) -> Iterator[str]:
+def _retention_lines(sources: Mapping[str, Any]) -> Iterator[str]:
     names = ("read", *STAGES, "written")
     yield f"{'source':<16}" + "".join(f"{name:>10}" for name in names)
-    for name, tally in sorted(sources.items()):
-        kept = {**tally.retention(), "written": tally.written}
+    for name, source in sources.items():
+        kept = {**source["retention"], "written": source["written"]}
         yield f"{name[:16]:<16}" + "".join(f"{kept[column]:>10,}" for column in names)
 
 
-def _rejection_lines(sources: dict[str, SourceTally]) -> Iterator[str]:
+def _rejection_lines(sources: Mapping[str, Any]) -> Iterator[str]:
     total: Counter[str] = Counter()
-    for tally in sources.values():
-        total.update(tally.rejected)
+    for source in sources.values():
+        total.update(source["rejected"])
     for reason, count in sorted(total.items(), key=lambda item: (-item[1], item[0])):
         info = REASONS[reason]
         yield f"  {count:>8,}  {reason:<22} {info.meaning}{' (fault)' if info.fault else ''}"

@@ -1,0 +1,110 @@
+"""A teacher inside this process: vLLM without a server. Calls that wait together go to the model as one batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from data_pipeline.ledger import Reply
+from data_pipeline.settings import TeacherSpec
+from seer.errors import ModelError
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+_GATHER_S = 0.02
+"""How long the first call of a batch waits for company."""
+
+Waiting = tuple[Mapping[str, Any], asyncio.Future[Reply]]
+
+
+class VllmTransport:
+    """Loads `spec.model` at the first call; one thread talks to it."""
+
+    def __init__(self, spec: TeacherSpec) -> None:
+        self._spec = spec
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm-teacher")
+        self._waiting: list[Waiting] = []
+        self._drain: asyncio.Task[None] | None = None
+        self._model: LLM | None = None
+
+    async def send_once(self, body: Mapping[str, Any]) -> Reply:
+        """Raises ModelError where vLLM or the model cannot be loaded."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, future))
+        if self._drain is None or self._drain.done():
+            self._drain = asyncio.ensure_future(self._run_batches())
+        return await future
+
+    async def close(self) -> None:
+        if self._drain is not None:
+            self._drain.cancel()
+        self._thread.shutdown(wait=True)
+
+    async def _run_batches(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            await asyncio.sleep(_GATHER_S)
+            batch, self._waiting = self._waiting, []
+            try:
+                replies = await loop.run_in_executor(self._thread, self._generate, [body for body, _ in batch])
+            except Exception as error:  # whatever went wrong belongs to those who wait
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), reply in zip(batch, replies, strict=True):
+                if not future.done():
+                    future.set_result(reply)
+
+    def _generate(self, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
+        try:
+            return self._chat(bodies)
+        except ValueError as error:
+            if len(bodies) == 1:
+                return [Reply(finish="error", error=str(error)[:500])]
+            # one request that is too long fails the whole batch: find it
+            return [reply for body in bodies for reply in self._generate([body])]
+
+    def _chat(self, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
+        from vllm import SamplingParams
+
+        sampling = [
+            SamplingParams(
+                temperature=body["temperature"],
+                top_p=body["top_p"],
+                top_k=body.get("top_k", 0),
+                max_tokens=body["max_tokens"],
+                seed=body["seed"],
+            )
+            for body in bodies
+        ]
+        outputs = self._load().chat(
+            [list(body["messages"]) for body in bodies],
+            sampling,
+            use_tqdm=False,
+            chat_template_kwargs=bodies[0].get("chat_template_kwargs"),
+        )
+        return [
+            Reply(
+                text=output.outputs[0].text,
+                finish=output.outputs[0].finish_reason or "stop",
+                prompt_tokens=len(output.prompt_token_ids or ()),
+                completion_tokens=len(output.outputs[0].token_ids),
+            )
+            for output in outputs
+        ]
+
+    def _load(self) -> LLM:
+        if self._model is None:
+            try:
+                from vllm import LLM
+            except ImportError:
+                raise ModelError(
+                    "a teacher without base_url runs in this process through vLLM, which is not installed; "
+                    "install the extra 'vllm', or name a server in base_url"
+                ) from None
+            self._model = LLM(self._spec.model, max_num_seqs=self._spec.concurrency)
+        return self._model
