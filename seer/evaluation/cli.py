@@ -215,6 +215,31 @@ def score(
         raise typer.Exit(EXIT_GAPS)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the first is what others are compared with.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.html, report.md and report.json.")],
+    title: Annotated[str, typer.Option(help="Heading of the report.")] = "LongBench",
+    labels: Labels = None,
+    postprocess: PostprocessOption = "official",
+    code_ratio: CodeRatioOption = "difflib",
+    partial: Partial = False,
+    seed: Annotated[int, typer.Option(help="For bootstrap intervals and permutation tests.")] = 0,
+) -> None:
+    """Compare runs: tables, plots, intervals and cases in HTML, Markdown and JSON."""
+    from seer.evaluation.longbench import EXIT_GAPS
+    from seer.evaluation.pages import read_page_labels
+    from seer.evaluation.report import build_report, write_report
+    from seer.evaluation.runs import load_run
+
+    loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]
+    gold = read_page_labels(labels) if labels else None
+    for path in write_report(build_report(loaded, title=title, gold_pages=gold, seed=seed), out):
+        typer.echo(str(path))
+    if any(run.report.gaps for run in loaded):
+        raise typer.Exit(EXIT_GAPS)
+
+
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
 
 

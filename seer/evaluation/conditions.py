@@ -1,0 +1,42 @@
+"""What stands under every table of a report: how it was made, and what is missing from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seer.evaluation.runfiles import SESSIONS
+from seer.evaluation.runs import Run
+
+
+def conditions(runs: Sequence[Run], *more: str) -> str:
+    """Post-processing, prompts, versions, failures and gaps; runs that agree are named together."""
+    scoring = {
+        f"{run.report.postprocess.value} post-processing, code ratio {run.report.code_ratio.value}" for run in runs
+    }
+    made: dict[str, list[str]] = {}
+    for run in runs:
+        made.setdefault(_made_with(run), []).append(run.name)
+    failed = ", ".join(f"{run.name} {run.report.failures}" for run in runs)
+    parts = [" / ".join(sorted(scoring)), *(f"{', '.join(names)}: {how}" for how, names in made.items())]
+    parts.append(f"Failed inputs: {failed}")
+    parts += [f"PARTIAL: {run.name} lacks {sum(run.report.gaps.values())} inputs" for run in runs if run.report.gaps]
+    parts += [
+        f"{run.name} has {run.report.deep} samples that the published scorer would fail on and count 0"
+        for run in runs
+        if run.report.deep
+    ]
+    return ". ".join([*parts, *more]) + "."
+
+
+def left_out(runs: Sequence[Run], used: Sequence[Run]) -> list[str]:
+    """Names the runs that a table could not use."""
+    names = [run.name for run in runs if run not in used]
+    return [f"Left out, since they hold no such records: {', '.join(names)}"] if names else []
+
+
+def _made_with(run: Run) -> str:
+    """Prompts and versions. A run gone on with under other versions names all of them."""
+    told = run.report.manifest
+    versions = [session.get("versions", {}) for session in told.get(SESSIONS, ())]
+    listed = dict.fromkeys(", ".join(f"{name} {number}" for name, number in one.items()) for one in versions if one)
+    return f"prompts {told.get('prompts', 'not known')}, {' then '.join(listed) or 'versions not known'}"

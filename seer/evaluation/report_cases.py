@@ -1,0 +1,92 @@
+"""Sections of a report that show single inputs: failures by cause, and a gallery of gains and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seer.evaluation.conditions import conditions
+from seer.evaluation.runs import Run
+from seer.evaluation.tables import Case, Section, Table, columns, row
+from seer.schema import Prediction, Status
+
+NUM_CASES = 4
+"""Gains, and losses, shown in the gallery; and failures."""
+_TEXT_LIMIT = 600
+
+
+def failures_section(runs: Sequence[Run]) -> Section | None:
+    """Why inputs failed, by cause."""
+    rows, cases = [], []
+    ours = [run for run in runs if run.is_ours]
+    for run in ours:
+        failed = [one for one in run.each() if one.status is Status.FAILED]
+        causes: dict[str, int] = {}
+        for one in failed:
+            causes[_shorten(one.cause, 120)] = causes.get(_shorten(one.cause, 120), 0) + 1
+        rows += [row(run.name, cause, number) for cause, number in sorted(causes.items(), key=lambda item: -item[1])]
+        cases += [Case(f"{run.name}: {one.id}", [*_question(one), ("cause", one.cause)]) for one in failed[:NUM_CASES]]
+    if not rows:
+        return None
+    return Section(
+        "Failures",
+        "",
+        [Table("Causes", columns("run", "cause", "inputs"), rows, conditions(ours))],
+        cases=cases,
+    )
+
+
+def gallery_section(runs: Sequence[Run]) -> Section | None:
+    """The largest gains and losses of the second run against the first; of a single run, its best and worst."""
+    first, second = runs[0], runs[1] if len(runs) > 1 else None
+    if second is None:
+        if not first.is_ours:
+            return None
+        ranked = [
+            (score, name, identifier)
+            for name, by_id in first.sample_scores().items()
+            for identifier, score in by_id.items()
+        ]
+        heading = "Best and worst"
+    else:
+        theirs = second.sample_scores()
+        ranked = [
+            (theirs[name][identifier] - score, name, identifier)
+            for name, by_id in first.sample_scores().items()
+            for identifier, score in by_id.items()
+            if identifier in theirs.get(name, {})
+        ]
+        ranked = [entry for entry in ranked if entry[0]]
+        heading = f"Largest gains and losses of {second.name} against {first.name}"
+    ranked.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
+    chosen = ranked[:NUM_CASES] + ranked[max(NUM_CASES, len(ranked) - NUM_CASES) :]
+    cases = [
+        _case(name, identifier, difference, [run for run in (first, second) if run])
+        for difference, name, identifier in chosen
+    ]
+    cases = [case for case in cases if case.fields]
+    return Section("Cases", heading + ", verbatim.", cases=cases) if cases else None
+
+
+def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:
+    held = [(run, run.predictions[task][identifier]) for run in runs if identifier in run.predictions.get(task, {})]
+    if not held:
+        return Case("", [])
+    fields = [*_question(held[0][1]), ("answers", " / ".join(held[0][1].answers))]
+    for run, one in held:
+        score = 100 * run.report.tasks[task].sample_scores[identifier]
+        pages = f", pages {', '.join(map(str, one.selected_pages))} of {one.pages}" if one.selected_pages else ""
+        fields.append((f"{run.name}: {score:.1f}{pages}", _shorten(one.pred or f"failed: {one.cause}", _TEXT_LIMIT)))
+    shown = f" ({100 * difference:+.1f})" if len(runs) > 1 else ""
+    return Case(f"{task} {identifier}{shown}", [(label, _shorten(text, _TEXT_LIMIT)) for label, text in fields])
+
+
+def _question(prediction: Prediction) -> list[tuple[str, str]]:
+    """The question as it was put, from the trace; its end, where it is long."""
+    text = next((step.turn.text for step in prediction.trace if step.turn.kind == "prompt"), "")
+    if not text:
+        return []
+    return [("question", text if len(text) <= _TEXT_LIMIT else f"… {text[-_TEXT_LIMIT:]}")]
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]} … ({len(text):,} characters)"
