@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_the_same_page_is_the_same_picture_whatever_was_drawn_before():
     again = render_text(text).page(1)
     assert again.content_hash == first.content_hash
     assert (again.image() == alone).all()
+
+
+def test_threads_draw_the_same_pages():
+    pages = render_text("".join(chr(0x4E00 + k) for k in range(6000))).pages
+    raster_module.atlas_for.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda page: page.image(), pages * 2))
+    assert all((image == page.image()).all() for image, page in zip(together, pages * 2, strict=True))
 
 
 def test_hashes_tell_pages_apart():

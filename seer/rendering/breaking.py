@@ -188,7 +188,7 @@ def break_opportunities(
         # the last character before i that is no space; a leading space counts as itself
         index = np.where(kinds == SP, 0, np.arange(num, dtype=np.int32))
         before = kinds[np.maximum.accumulate(index, out=index)[:-1]]
-    value = _pair_table()[before, after]
+    value = _pair_table().ravel().take(before * np.int16(len(_NAMES)) + after)
     if breaking == "spaces":
         ideographs = ((before == ID) | (after == ID)) & (value == ALWAYS)
         by_space = spaces | (kinds[:-1] == BK) | (kinds[:-1] == BA) & (codes[:-1] == 9)

@@ -22,13 +22,13 @@ import numpy as np
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering.docx import docx_text
 from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
-from seer.rendering.htmltext import html_text
+from seer.rendering.htmltext import declared_encoding, html_text
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.measure import Measure, code_points
 from seer.rendering.pageranges import parse_pages
 from seer.rendering.pdfsource import load_pdf
 from seer.rendering.placing import line_boxes
-from seer.rendering.plan import settle
+from seer.rendering.plan import AUTO, settle
 from seer.rendering.raster import VERSION, draw_page
 from seer.rendering.scans import Ocr, Progress, load_image
 from seer.rendering.sniff import sniff
@@ -81,6 +81,8 @@ def load(
             if reflow
             else document
         )
+    if kind == "html":
+        encoding = declared_encoding(data)
     text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
     if kind == "html" or (encoding and name.lower().endswith((".html", ".htm"))):
         text = html_text(text)
@@ -136,8 +138,11 @@ def render_text(
 def stream(pieces: str | Iterable[str], style: str | PageStyle = "seer") -> Iterator[Page]:
     """Pages of a text of any length, one by one, in bounded memory: draw or save each before asking for the next.
 
-    `pieces` join to the text, e.g. an open text file. The pages equal those of `render_text` on the whole.
+    `pieces` join to the text, e.g. an open text file. The pages equal those of `render_text` on the whole. Raises
+    InputError for an unknown style, and for "auto", which would have to see the whole text first.
     """
+    if style == AUTO:
+        raise InputError("a stream cannot be laid out as 'auto', which needs the whole text; name a style")
     style = resolve_style(style)
     measure = Measure(style, load_chain(style.fonts))
     yield from _pages(_pieces(pieces) if isinstance(pieces, str) else pieces, measure)

@@ -6,6 +6,7 @@ with "- ", images leave their alternative text. Scripts, styles and hidden templ
 
 from __future__ import annotations
 
+import codecs
 import re
 from html.parser import HTMLParser
 
@@ -18,6 +19,24 @@ _BLOCKS = _SPACED | {
 }
 _SKIPPED = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object"}
 _WHITE = re.compile(r"[ \t\n\r\f]+")
+
+
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([a-zA-Z0-9_.:-]+)", re.IGNORECASE)
+
+
+def declared_encoding(data: bytes) -> str | None:
+    """The encoding that the page says it is in, where Python knows it; a byte-order mark says more, so then None."""
+    match = _CHARSET.search(data[:4096])
+    if match is None or data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    # Browsers read the older Chinese and Latin names as their supersets.
+    name = match[1].decode("ascii").lower()
+    name = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252"}.get(name, name)
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        return None
+    return name
 
 
 def html_text(source: str) -> str:

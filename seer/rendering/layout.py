@@ -25,8 +25,8 @@ from seer.rendering.measure import NO_LEVELS, SPACE, SUB_PX, TAB, Measure, Measu
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PIECE_CHARS = 160_000
-"""Text laid out at a time; longer texts are laid out in overlapping pieces."""
+PIECE_CHARS = 64_000
+"""Text laid out at a time; longer texts are laid out in overlapping pieces. The arrays of one fit a core's cache."""
 _MIN_CROP_MARGIN_PX = 4
 _SPACE_SQUEEZE = 0.05
 """The share of a space that a line may take back, as in reportlab."""

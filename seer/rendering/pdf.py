@@ -11,6 +11,7 @@ outlines and the boxes of missing characters, is drawn as outlines at the same p
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Engine = Literal["pdfium", "poppler"]
+PDFIUM_LOCK = threading.RLock()
+"""pdfium is not safe for threads: whoever calls into it holds this."""
 _MAX_STRING_GLYPHS = 32
 """A PDF holds advances rounded to a thousandth of an em; a longer string would drift from the layout."""
 
@@ -68,17 +71,17 @@ def rasterise(source: bytes | str | Path, dpi: float = 72, engine: Engine = "pdf
 def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
     import pypdfium2
 
-    try:
-        pdf = pypdfium2.PdfDocument(source)
-    except pypdfium2.PdfiumError as error:
-        raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
-    try:
-        for page in pdf:
-            image = page.render(scale=dpi / 72, grayscale=True).to_numpy()
-            yield np.ascontiguousarray(image.reshape(image.shape[:2]))
-            page.close()
-    finally:
-        pdf.close()
+    with PDFIUM_LOCK:
+        try:
+            pdf = pypdfium2.PdfDocument(source)
+        except pypdfium2.PdfiumError as error:
+            raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
+        num_pages = len(pdf)
+    for index in range(num_pages):
+        with PDFIUM_LOCK:
+            image = pdf[index].render(scale=dpi / 72, grayscale=True).to_numpy()
+            image = np.ascontiguousarray(image.reshape(image.shape[:2]))
+        yield image
 
 
 def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:

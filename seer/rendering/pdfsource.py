@@ -8,7 +8,6 @@ stray page number, or a font without Unicode values) is read by OCR where that i
 from __future__ import annotations
 
 import hashlib
-import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from seer.errors import InputError
 from seer.rendering.pageranges import parse_pages
+from seer.rendering.pdf import PDFIUM_LOCK
 from seer.rendering.raster import VERSION
 from seer.rendering.scans import (
     MAX_SIDE_PX,
@@ -44,8 +44,6 @@ _MIN_LONE_PICTURE_SHARE = 0.02
 _LINE_HYPHENS = str.maketrans({"\x02": "-", "\ufffe": "-", "\x00": " "})
 """pdfium marks a hyphen at a line's end by these."""
 
-_pdfium_lock = threading.RLock()
-
 
 @dataclass
 class PdfFile:
@@ -59,7 +57,7 @@ class PdfFile:
     def __post_init__(self) -> None:
         import pypdfium2
 
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             try:
                 self._pdf = pypdfium2.PdfDocument(self.data, password=self.password)
                 self.num_pages = len(self._pdf)
@@ -70,17 +68,17 @@ class PdfFile:
 
     def label(self, index: int) -> str | None:
         """The page number as printed, where the PDF gives one."""
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             return self._pdf.get_page_label(index) or None
 
     def text(self, index: int) -> str:
         """Raw text of a page; its lines are parted by CR LF. Empty where the page is damaged."""
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             text: str = self._page(index).get_textpage().get_text_range(errors="replace")
         return text
 
     def size_pt(self, index: int) -> tuple[float, float]:
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             width, height = self._pdf.get_page_size(index)
         return float(width), float(height)
 
@@ -96,7 +94,7 @@ class PdfFile:
 
     def draw(self, index: int, dpi: float) -> NDArray[np.uint8]:
         """The page as uint8 (height, width, 3), or (height, width) where it holds no colour."""
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             bitmap = self._page(index).render(scale=self.scale(index, dpi), rev_byteorder=True)
             image = np.array(bitmap.to_numpy()[:, :, :3])
         width, height = self.size_px(index, dpi)
@@ -113,7 +111,7 @@ class PdfFile:
         import pypdfium2.raw as raw
 
         width, height = self.size_pt(index)
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             pictures = self._page(index).get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
             bounds = [picture.get_bounds() for picture in pictures]
         areas = [max(0.0, right - left) * max(0.0, top - bottom) for left, bottom, right, top in bounds]
@@ -121,7 +119,7 @@ class PdfFile:
 
     def line_rects(self, index: int, first: int, count: int) -> tuple[float, float, float, float] | None:
         """(left, top, right, bottom) in points from the upper left corner of a stretch of characters."""
-        with _pdfium_lock:
+        with PDFIUM_LOCK:
             page = self._page(index)
             if page.get_rotation():
                 return None

@@ -18,7 +18,7 @@ from seer.rendering.styles import STYLES, resolve_style
 from seer.schema import PageStyle
 
 AUTO = "auto"
-_SAMPLE_WINDOWS = 8
+_SAMPLE_WINDOWS = 16
 
 
 @dataclass(frozen=True)

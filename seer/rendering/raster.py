@@ -12,6 +12,7 @@ cannot matter.
 from __future__ import annotations
 
 import math
+import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class WordStore:
         counts = self._count[rows]
         total = int(counts.sum())
         index = np.repeat(self._first[rows] - (np.cumsum(counts, dtype=np.int32) - counts), counts)
-        index += np.arange(total, dtype=np.int32)
+        index += _counting(total)
         places = np.repeat(origins, counts)
         places += self._place[index]
         return places, self._word[index]
@@ -92,6 +93,8 @@ class Atlas:
         self._glyphs = WordStore()
         self._aligned_of_row = np.full(1024 * _WORD_PX, _UNBUILT, np.int32)
         self._aligned = WordStore()
+        # Pages may be drawn from several threads; the stores grow as they are read.
+        self._lock = threading.Lock()
 
     def words(
         self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
@@ -100,6 +103,12 @@ class Atlas:
 
         Pixels count along the rows, `stride_px` a row.
         """
+        with self._lock:
+            return self._words(slots, phases, origins_px)
+
+    def _words(
+        self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
         keys = self._rows(slots, phases) * _WORD_PX + (origins_px & (_WORD_PX - 1))
         if self._glyphs.num_rows * _WORD_PX > len(self._aligned_of_row):
             grown = np.full(2 * self._glyphs.num_rows * _WORD_PX, _UNBUILT, np.int32)
@@ -243,15 +252,38 @@ def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px
     index, words = atlas.words(slots, phase, (baseline + 2 * pad) * stride_px + x + 2 * pad)
     ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
     np.add.at(ink, index, words)
-    levels = ink.astype("<u8", copy=False).view(np.uint8).reshape(-1, stride_px)
-    grey = np.minimum(levels[2 * pad : 2 * pad + height_px, 2 * pad : 2 * pad + width_px], np.uint8(MAX_LEVEL))
-    grey *= np.uint8(17)
-    return np.subtract(np.uint8(255), grey, out=grey)
+    rows = slice(2 * pad * stride_px // _WORD_PX, (2 * pad + height_px) * stride_px // _WORD_PX)
+    grey = _grey(ink[rows]).astype("<u8", copy=False).view(np.uint8).reshape(height_px, stride_px)
+    return grey[:, 2 * pad : 2 * pad + width_px].copy()
+
+
+_HIGH_NIBBLES = np.uint64(0xF0F0F0F0F0F0F0F0)
+
+
+def _grey(ink: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Grey values of sums of ink levels, eight pixels a word: 255 - 17 * min(sum, 15)."""
+    over = np.flatnonzero(ink & _HIGH_NIBBLES)
+    clipped = np.minimum(ink[over].view(np.uint8), np.uint8(MAX_LEVEL))
+    ink[over] = clipped.view(np.uint64)
+    # 17 times a number below 16 is its hexadecimal digit written twice
+    grey = ink << np.uint64(4)
+    grey |= ink
+    return np.invert(grey, out=grey)
 
 
 def _piled_up(x: NDArray[np.int64], baseline: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each glyph from the 17th on: is it one too many in one place, as in stacks of combining marks?"""
     return (np.abs(x[_MAX_OVERLAP:] - x[:-_MAX_OVERLAP]) <= 2) & (baseline[_MAX_OVERLAP:] == baseline[:-_MAX_OVERLAP])
+
+
+@lru_cache(maxsize=1)
+def _numbers(size: int) -> NDArray[np.int32]:
+    return np.arange(size, dtype=np.int32)
+
+
+def _counting(total: int) -> NDArray[np.int32]:
+    """0, 1, 2 … below `total`, from a shared array: do not write to it."""
+    return _numbers(1 << max(17, (total - 1).bit_length()))[:total]
 
 
 def _round_up(width_px: int) -> int:
