@@ -196,23 +196,58 @@ def predict(
 
 @app.command()
 def score(
-    run: Annotated[Path, typer.Argument(help="Folder of <task>.jsonl files: a run of ours or a published one.")],
-    benchmark: Annotated[str, typer.Option(help="longbench.")] = "longbench",
+    run: Annotated[
+        Path, typer.Argument(help="Folder of <task>.jsonl files, or a JSONL file with id and pred (docqa).")
+    ],
+    benchmark: Annotated[str, typer.Option(help="longbench, or docqa: MMLongBench-Doc and LongDocURL.")] = "longbench",
     postprocess: PostprocessOption = "official",
     code_ratio: CodeRatioOption = "difflib",
     partial: Partial = False,
+    gold: Annotated[Path | None, typer.Option(help="docqa: the benchmark's file of questions and answers.")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="docqa: mmlongbench, mmlongbench-official or longdocurl-official.")
+    ] = "mmlongbench",
     as_json: AsJson = False,
 ) -> None:
-    """Score a folder of predictions. Failures stay in the denominator."""
+    """Score a run, ours or a published one. Failures stay in the denominator."""
     from seer.errors import InputError
     from seer.evaluation.longbench import EXIT_GAPS, score_folder
 
+    if benchmark == "docqa":
+        _score_docqa(run, gold, protocol, as_json)
+        return
     if benchmark != "longbench":
-        raise InputError(f"no benchmark '{benchmark}' to score; known: longbench")
+        raise InputError(f"no benchmark '{benchmark}' to score; known: longbench, docqa")
     report = score_folder(run, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     _show(report, as_json)
     if report.gaps:
         raise typer.Exit(EXIT_GAPS)
+
+
+def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from seer.errors import InputError
+    from seer.evaluation.docqa import read_docqa, read_docqa_predictions, score_docqa
+    from seer.evaluation.docqa_rules import DocProtocol
+
+    if gold is None:
+        raise InputError("docqa needs the benchmark's own file; give it with --gold")
+    if protocol not in set(DocProtocol):
+        raise InputError(f"no protocol '{protocol}'; known: {', '.join(DocProtocol)}")
+    report = score_docqa(read_docqa(gold), read_docqa_predictions(predictions), DocProtocol(protocol))
+    table = Table(
+        title=f"Document QA, protocol {protocol}", caption=f"{report.overall.num_failures} failed inputs count 0"
+    )
+    table.add_column("group", no_wrap=True)
+    for name in ("accuracy", "F1", "questions"):
+        table.add_column(name, justify="right")
+    for name, group in {"all": report.overall, **report.groups}.items():
+        table.add_row(name, f"{100 * group.accuracy:.2f}", f"{100 * group.f1:.2f}", str(group.num_questions))
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
 
 
 @app.command()
