@@ -1,9 +1,10 @@
 """PNG, written fast.
 
 Pages of the direct raster have sixteen grey levels and go out with four bits a pixel: exact, half the bytes to
-compress. Anything else goes out with eight bits a channel. Rows are left unfiltered, which suits text. Measured on full
-English and Chinese pages against the slowest and smallest setting (zlib 9): ISA-L level 2 takes 0.6 ms and 1.03 to
-1.14 times the bytes; where it is not installed, zlib level 1 takes 2.9 ms and 1.07 to 1.18 times.
+compress. Anything else goes out with eight bits a channel. Rows are left unfiltered, which suits text, unless a sample
+says that differences between neighbours, which suit photographs, come out smaller. Measured on full
+English and Chinese pages against the slowest and smallest setting (zlib 9): ISA-L level 1 takes 0.57 ms and 1.05 to
+1.18 times the bytes; where it is not installed, zlib level 1 takes 2.9 ms and 1.07 to 1.18 times.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 try:
     from isal import isal_zlib
 
-    _compress = partial(isal_zlib.compress, level=2)
+    _compress = partial(isal_zlib.compress, level=1)
 except ImportError:  # no wheel for this platform
     _compress = partial(zlib.compress, level=1)
 
+_NO_FILTER, _SUB_FILTER = 0, 1
+_SAMPLE_EVERY = 8
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -51,10 +54,22 @@ def png_bytes(image: NDArray[np.uint8]) -> bytes:
     else:
         depth, colour, rows = 8, 2 if image.ndim == 3 else 0, image.reshape(height, -1)
     raw = np.empty((height, rows.shape[1] + 1), np.uint8)
-    raw[:, 0] = 0  # each row begins with its filter: none
-    raw[:, 1:] = rows
+    raw[:, 0], raw[:, 1:] = _NO_FILTER, rows
+    if depth == 8:
+        differences = _differences(rows, image.shape[2] if image.ndim == 3 else 1)
+        sample = slice(None, None, _SAMPLE_EVERY)
+        if len(_compress(differences[sample].copy().data)) < len(_compress(raw[sample].copy().data)):
+            raw = differences
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     return b"".join((_SIGNATURE, _chunk(b"IHDR", header), _chunk(b"IDAT", _compress(raw.data)), _chunk(b"IEND", b"")))
+
+
+def _differences(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Rows with PNG's filter "sub": each byte less the one a pixel before it."""
+    filtered = np.empty((rows.shape[0], rows.shape[1] + 1), np.uint8)
+    filtered[:, 0], filtered[:, 1:] = _SUB_FILTER, rows
+    filtered[:, 1 + channels :] -= rows[:, :-channels]
+    return filtered
 
 
 def _pack_nibbles(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:

@@ -88,15 +88,17 @@ def complex_runs(
 
 
 def _complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+    """Which characters need shaping; None, quickly, where none does."""
     global _is_complex
-    if not (codes >= _FIRST_COMPLEX_CODE).any():
+    high = codes[codes >= _FIRST_COMPLEX_CODE]
+    if not len(high):
         return None
     if not len(_is_complex):
-        _is_complex = np.zeros(0x110000, np.bool_)
+        table = np.zeros(0x110000, np.bool_)
         for first, last in _COMPLEX_RANGES:
-            _is_complex[first : last + 1] = True
-    flags = _is_complex[codes]
-    return flags if flags.any() else None
+            table[first : last + 1] = True
+        _is_complex = table
+    return _is_complex[codes] if _is_complex[high].any() else None
 
 
 @lru_cache(maxsize=65_536)
