@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -52,16 +52,21 @@ def run(application: typer.Typer) -> NoReturn:
     sys.exit(0)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seer {__version__}")
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=False)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_print_version)
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     global _debug
     _debug = debug
-    if version:
-        typer.echo(f"seer {__version__}")
-        raise typer.Exit
 
 
 app.command()(rendering.render)
@@ -82,6 +87,11 @@ def ask(
     ] = "model",
     style: Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, auto.")] = "seer",
     pages: Annotated[str | None, typer.Option(help="Only these pages of the document, e.g. 10-40.")] = None,
+    reflow: Annotated[
+        bool, typer.Option("--reflow", help="Lay a PDF's text out anew instead of its own pages.")
+    ] = False,
+    ocr: Annotated[str, typer.Option(help="Read scans: auto (pages without text), always, never.")] = "auto",
+    password: Annotated[str | None, typer.Option(help="Of an encrypted PDF.", envvar="SEER_PDF_PASSWORD")] = None,
     mode: Annotated[
         str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")
     ] = "select",
@@ -122,8 +132,9 @@ def ask(
     if not question.strip():
         raise InputError("the question is empty; ask something")
     gold = _page_numbers(gold_pages)
+    reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
-    document = combine([load(path, style) for path in expand_paths(paths)])
+    document = combine([load(path, style, **reading) for path in expand_paths(paths)])
     reader = Reader(build_engine(engine, model=model, device=device), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
     on_text = (lambda text: console.print(text, end="", soft_wrap=True)) if stream else None

@@ -92,8 +92,8 @@ def tokens_line(answer: Answer) -> str:
     line = f"{usage.prompt:,} prompt ({usage.vision:,} vision, {usage.retrieved:,} retrieved), {usage.completion:,} completion"
     if usage.full_text:
         saved = usage.full_text - usage.prompt
-        verb = "saved" if saved >= 0 else "more than"
-        line += f"; {abs(saved):,} {verb} against {usage.full_text:,} as full text ({usage.compression:.2f}x)"
+        compared = "saved of" if saved >= 0 else "more than"
+        line += f"; {abs(saved):,} {compared} the full text's {usage.full_text:,} ({usage.compression:.2f}x)"
     return f"{line}; {answer.seconds:.2f} s"
 
 

@@ -26,13 +26,13 @@ STYLE = """
 }
 body { margin: 0; background: var(--back); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1100px; margin: 0 auto; padding: 24px 16px 64px; }
-h1 { font-size: 20px; } h2 { font-size: 16px; margin-top: 32px; }
+h1 { font-size: 20px; } h2 { font-size: 17px; margin-top: 32px; } h3 { font-size: 15px; margin-bottom: 4px; }
 .note { color: var(--dim); }
 .answer { background: var(--paper); border-left: 4px solid var(--mark); padding: 12px 16px; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 .failed { border-color: #b91c1c; }
-.pages { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
-.page { background: var(--paper); border: 1px solid var(--line); padding: 6px; font-size: 13px; }
+.pages { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 12px; }
+.page { background: var(--paper); border: 1px solid var(--line); padding: 6px; margin: 0; font-size: 13px; }
 .page.selected { outline: 3px solid var(--mark); }
 .page img { width: 100%; display: block; background: #fff; }
 pre { background: var(--paper); border: 1px solid var(--line); padding: 12px; overflow-x: auto; white-space: pre-wrap;

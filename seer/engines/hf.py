@@ -182,7 +182,7 @@ class HFEngine:
             input_ids=torch.from_numpy(ids).to(device),
             mm_token_type_ids=torch.from_numpy(types).to(device),
             position_ids=torch.from_numpy(positions).to(device),
-            attention_mask=_needed(mask),
+            attention_mask=_prefill_mask(mask, longest, self.checkpoint.model.dtype),
             past_key_values=cache,
             use_cache=True,
         )
@@ -228,7 +228,7 @@ class HFEngine:
             output = self.checkpoint.model(
                 input_ids=step,
                 position_ids=torch.tensor(at, device=device)[None, :, None].expand(3, -1, -1),
-                attention_mask=_needed(mask),
+                attention_mask=None if bool(mask.all()) else mask.long(),
                 past_key_values=cache,
                 use_cache=True,
             )
@@ -265,9 +265,22 @@ class TextStream:
             self._on_text(text)
 
 
-def _needed(mask: torch.Tensor) -> torch.Tensor | None:
-    """No mask where nothing is masked: attention then takes its fast causal path."""
-    return None if bool(mask.all()) else mask.long()
+def _prefill_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """What to add to attention scores, (B, 1, new, M + new); None where plain causal attention is right.
+
+    mask: bool (B, M + new), the last `new` of which are fed now. Made here once, in the scores' own type: from a boolean
+    mask, attention would make it anew in every layer, a third of the time of a second stage on a CPU.
+    """
+    import torch
+
+    total = mask.shape[1]
+    if total == new and bool(mask.all()):
+        return None
+    keys = torch.arange(total, device=mask.device)
+    causal = keys <= keys[total - new :, None]
+    # a finite minimum: a row of gaps alone must not become NaN
+    added = torch.zeros(mask.shape[0], 1, new, total, dtype=dtype, device=mask.device)
+    return added.masked_fill_(~(causal & mask[:, None, None, :]), torch.finfo(dtype).min)
 
 
 class _Draw:

@@ -1,0 +1,199 @@
+"""How fast the reading core is, and what it saves.
+
+    python scripts/bench_reading.py [--quick] [--data ../shared/data/longbench/samples]
+
+1. Stage 2 of a conversation over 6 pages with a small real model: share of stage-1 positions reused, and its time to
+   first token beside stage 1's.
+2. Encoding 1,000 trajectories of 8k tokens.
+3. Token table: mode `auto` over real LongBench records, BM25 selecting 1.59 pages on average, text counted by tekken.
+
+Prints tables and, last, one JSON line. Without real records the last three keys are null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+MEAN_PAGES = 1.59
+"""The paper's model selects this many pages a question (section 6.4)."""
+STYLES = ("seer", "dense", "auto")
+QUICK_RECORDS = 2
+"""Records of each task with --quick."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="the same keys in under 50 s")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/longbench/samples"
+    )
+    options = parser.parse_args()
+    result: dict[str, object] = {"bench": "reading"}
+    result |= bench_stages(repeats=3 if options.quick else 9)
+    result |= bench_encoding(100 if options.quick else 1000)
+    result |= bench_compression(options.data, QUICK_RECORDS if options.quick else None)
+    print(json.dumps(result))
+
+
+# ── 1. Two stages ────────────────────────────────────────────────────────────────────────────────
+
+
+def bench_stages(repeats: int) -> dict[str, float]:
+    """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
+    from seer.engines.base import Request, Sampling
+    from seer.engines.hf import HFEngine
+    from seer.models import build_small, load
+    from seer.protocol import observation
+    from seer.rendering import render_text
+    from seer.schema import Excerpt, Turn
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine = HFEngine(load(build_small(folder), device="cpu"))
+    first, second, reused = [], [], []
+    for n in range(repeats):
+        document = render_text(filler(n, characters=60_000), "seer")
+        pages = {page.number: page for page in document.pages[:6]}
+        assert len(pages) == 6
+        prompt = Turn(kind="prompt", text="What does it say?", pages=tuple(pages))
+        call = Turn(kind="call", pages=(3,))
+        excerpt = Excerpt(page=3, start=document.page(3).start, text=document.page(3).text)
+        engine.generate([Request("warm", (prompt,), pages, sampling=Sampling(1))]) if n == 0 else None
+        stage1 = Request(str(n), (prompt,), pages, sampling=Sampling(1))
+        stage2 = Request(str(n), (prompt, call, observation([excerpt])), pages, sampling=Sampling(1))
+        started = time.perf_counter()
+        (one,) = engine.generate([stage1])
+        between = time.perf_counter()
+        (two,) = engine.generate([stage2])
+        first.append(between - started)
+        second.append(time.perf_counter() - between)
+        reused.append(two.cached_tokens / one.prompt_tokens)
+        engine.forget(str(n))
+    ratio = statistics.median(b / a for a, b in zip(first, second, strict=True))
+    print(f"\nTwo stages, 6 pages, small model, median of {repeats}")
+    print(f"  stage 1: {one.prompt_tokens:,} tokens, first token after {statistics.median(first):.3f} s")
+    print(
+        f"  stage 2: {two.prompt_tokens - two.cached_tokens:,} new of {two.prompt_tokens:,} tokens, {two.cached_tokens:,} reused, "
+    )
+    print(f"           first token after {statistics.median(second):.3f} s ({ratio:.1%} of stage 1)")
+    return {"stage2_reuse": round(min(reused), 4), "stage2_ttft_ratio": round(ratio, 4)}
+
+
+# ── 2. Encoding ──────────────────────────────────────────────────────────────────────────────────
+
+
+def bench_encoding(count: int) -> dict[str, float]:
+    """Encode `count` conversations of about 8k tokens on one thread; scaled to 1,000."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from seer.encoding import Encoder
+    from seer.models import default_corpus, train_tokenizer
+    from seer.protocol import observation
+    from seer.rendering import render_text
+    from seer.schema import Excerpt, Turn
+
+    encoder = Encoder(train_tokenizer(default_corpus(), 2048))
+    document = render_text(filler(0, characters=60_000), "seer")
+    pages = tuple(page.number for page in document.pages[:8])
+    sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
+    shown = [Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in (2, 5)]
+    think = filler(1, characters=3_000)
+    times, length = {}, 0
+    for size in (count // 4, count):
+        started = time.perf_counter()
+        for n in range(size):
+            turns = (
+                Turn(kind="prompt", text=f"Question {n}?", pages=pages),
+                Turn(kind="call", pages=(2, 5)),
+                observation(shown),
+                Turn(kind="think", text=f"{n} {think}"),
+                Turn(kind="answer", text="It says so."),
+            )
+            encoded = encoder.encode(turns, sizes)
+            encoded.positions()
+            length = len(encoded)
+        times[size] = time.perf_counter() - started
+    seconds = times[count] * 1000 / count
+    growth = times[count] / times[count // 4] / 4
+    print(
+        f"\nEncoding with positions: {length:,} tokens a conversation, 1,000 in {seconds:.1f} s; linear within {growth - 1:+.0%}"
+    )
+    return {"encode_1000_s": round(seconds, 2)}
+
+
+# ── 3. What pictures save ────────────────────────────────────────────────────────────────────────
+
+
+def bench_compression(data: Path, limit: int | None) -> dict[str, float | int | None]:
+    if not data.is_dir():
+        print(f"\nNo records at {data}: the token table is left out")
+        return {"compression_mean": None, "compression_mean_best": None, "records_over_text": None}
+    tables = {style: token_table(data, style, limit) for style in STYLES}
+    tasks = sorted(next(iter(tables.values()))[0])
+    print("\nFull-text prompt / prompt in mode auto, per task; text counted by tekken, BM25 selecting 1.59 pages")
+    print(f"  {'task':22}" + "".join(f"{style:>9}" for style in STYLES))
+    for task in tasks:
+        print(f"  {task:22}" + "".join(f"{tables[style][0][task]:9.2f}" for style in STYLES))
+    means = {style: statistics.mean(tables[style][0].values()) for style in STYLES}
+    print(f"  {'mean over tasks':22}" + "".join(f"{means[style]:9.2f}" for style in STYLES))
+    print(f"  {'records over full text':22}" + "".join(f"{tables[style][1]:9d}" for style in STYLES))
+    return {
+        "compression_mean": round(means["seer"], 3),
+        "compression_mean_best": round(max(means.values()), 3),
+        "records_over_text": sum(over for _, over in tables.values()),
+    }
+
+
+def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, float], int]:
+    """({task: full-text tokens / prompt tokens}, records whose prompt exceeds the full text).
+
+    The ratio of a task is that of its means, as in the paper's Table 2. Page budgets alternate between 1 and 2 so that
+    their mean is 1.59, in each style's own pages.
+    """
+    from seer.counting import tekken_encoder
+    from seer.engines.scripted import ScriptedEngine, oracle_script
+    from seer.policy import ReadingPolicy
+    from seer.reading import converse, read_batch
+    from seer.rendering import render_text
+    from seer.selection.base import build_selector
+
+    engine = ScriptedEngine(oracle_script(answer="x"), tekken_encoder(), max_positions=10**7)
+    selector = build_selector("bm25")
+    ratios, over, seen = {}, 0, 0
+    for file in sorted(data.glob("*.jsonl")):
+        full = prompt = 0
+        for line in file.read_text(encoding="utf-8").splitlines()[:limit]:
+            record = json.loads(line)
+            budget = int((seen + 1) * MEAN_PAGES) - int(seen * MEAN_PAGES)
+            seen += 1
+            question = record["input"].strip() or "Summarise the text."
+            policy = ReadingPolicy(mode="auto", selector_pages=budget)
+            document = render_text(record["context"], style)
+            usage = read_batch([converse(document, question, engine, selector, policy)], engine)[0].usage
+            full, prompt = full + usage.full_text, prompt + usage.prompt
+            over += usage.prompt > usage.full_text
+        ratios[file.stem] = full / prompt
+    return ratios, over
+
+
+def filler(seed: int, characters: int) -> str:
+    """Prose that differs from seed to seed: the sample's sentences in another order."""
+    import random
+
+    from seer.models import SAMPLE_PATH
+
+    sentences = [s.strip() for s in SAMPLE_PATH.read_text(encoding="utf-8").replace("\n", " ").split(". ") if s.strip()]
+    draw = random.Random(seed)
+    text = ""
+    while len(text) < characters:
+        text += draw.choice(sentences) + ". "
+    return text[:characters]
+
+
+if __name__ == "__main__":
+    main()

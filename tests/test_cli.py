@@ -1,0 +1,181 @@
+"""The `seer` command: one clear error and an exit code for each bad input, an answer and a record for the good."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEXT = "The laptop costs 1299.99 dollars.\nThe monitor costs 449.99 dollars.\n"
+
+
+def seer(
+    *arguments: str | Path, stdin: bytes | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "seer.cli", *map(str, arguments)]
+    result = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd)
+    return subprocess.CompletedProcess(command, result.returncode, result.stdout.decode(), result.stderr.decode())
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_help_teaches():
+    result = seer("--help")
+    assert result.returncode == 0
+    for command in ("render", "plan", "ask", "check", "eval", "make-small"):
+        assert command in result.stdout
+        assert "Usage" in seer(command, "--help").stdout
+
+
+def test_version():
+    assert re.fullmatch(r"seer \d+\.\d+\.\d+\n", seer("--version").stdout)
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A folder of things that no command can use."""
+    (tmp_path / "good.txt").write_text(TEXT)
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 20)
+    (tmp_path / "bytes.txt").write_bytes(b"caf\xe9 \xff\xfe\x81 \xc3\x28")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return tmp_path
+
+
+BAD_INPUTS = {
+    "missing file": ("ask none.txt q --engine scripted", "no document at"),
+    "folder": ("ask model q --engine scripted", "is a folder"),
+    "empty file": ("ask empty.txt q --engine scripted", "is empty"),
+    "binary file": ("ask binary.txt q --engine scripted", "binary"),
+    "undecodable bytes": ("ask bytes.txt q --engine scripted", "encoding"),
+    "question of spaces": ("ask good.txt '  ' --engine scripted", "the question is empty"),
+    "no question": ("ask good.txt --engine scripted", "then the question"),
+    "no model": ("ask good.txt q", "--model"),
+    "model folder missing": ("ask good.txt q --model nowhere", "no checkpoint folder"),
+    "model folder incomplete": ("ask good.txt q --model model", "lacks tokenizer.json"),
+    "page limit of 0": ("ask good.txt q --engine scripted --set max_pages=0", "max_pages"),
+    "unknown setting": ("ask good.txt q --engine scripted --set max_page=2", "did you mean 'max_pages'"),
+    "unknown mode": ("ask good.txt q --engine scripted --mode telepathy", "mode"),
+    "unknown selector": ("ask good.txt q --engine scripted --selector bm52", "known: model, bm25"),
+    "unknown style": ("ask good.txt q --engine scripted --style seeer", "did you mean 'seer'"),
+    "unknown engine": ("ask good.txt q --engine abacus", "known: hf, scripted"),
+    "oracle without gold": ("ask good.txt q --engine scripted --selector oracle", "gold pages"),
+    "gold pages not numbers": ("ask good.txt q --engine scripted --gold-pages one", "no page numbers"),
+    "glob without match": ("ask *.pdf q --engine scripted", "no file matches"),
+    "web address": ("ask https://example.org/a.txt q --engine scripted", "address"),
+    "page range beyond the end": ("ask good.txt q --engine scripted --pages 7-9", "page"),
+    "render a missing file": ("render none.txt --out o", "no document at"),
+    "plan an empty file": ("plan empty.txt", "is empty"),
+    "make-small over something": ("make-small model", "exists already"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_bad_input_is_one_clear_error(bad, name):
+    command, message = BAD_INPUTS[name]
+    result = seer(*shlex.split(command), cwd=bad)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    result = seer("--debug", "ask", tmp_path / "none.txt", "q", "--engine", "scripted")
+    assert result.returncode != 0
+    assert "Traceback" in result.stderr
+
+
+def test_ask_prints_trace_answer_citation_and_tokens(document):
+    result = seer("ask", document, "What does the laptop cost?", "--engine", "scripted")
+    assert result.returncode == 0
+    assert "select  pages [1]" in result.stdout
+    assert 'prices.txt:p.1 "The laptop costs 1299.99 dollars." verified' in result.stdout
+    assert "vision" in result.stdout
+
+
+def test_ask_json_is_the_answer_record(document):
+    result = seer("ask", document, "What?", "--engine", "scripted", "--json")
+    record = json.loads(result.stdout)
+    assert record["status"] == "answered"
+    assert record["question"] == "What?"
+    assert [step["turn"]["kind"] for step in record["trace"]] == ["prompt", "call", "observation", "think", "answer"]
+    assert record["usage"]["prompt"] > 0
+
+
+def test_ask_reads_standard_input_and_several_files(document, tmp_path):
+    assert "laptop" in seer("ask", "-", "What?", "--engine", "scripted", stdin=TEXT.encode()).stdout
+    (tmp_path / "other.txt").write_text("Nothing about prices.\n")
+    result = seer("ask", tmp_path / "*.txt", "What?", "--engine", "scripted", "--json")
+    assert json.loads(result.stdout)["trace"][0]["turn"]["pages"] == [1, 2]
+
+
+def test_ask_leaves_a_report(document, tmp_path):
+    folder = tmp_path / "trace"
+    document.write_text(TEXT + "<script>alert('x')</script> [a](javascript:alert) **bold**\n")
+    result = seer("ask", document, "<img src=x onerror=alert(1)>?", "--engine", "scripted", "--save-trace", folder)
+    assert result.returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "answer.json",
+        "page-0001.png",
+        "report.html",
+        "report.md",
+    ]
+    page = (folder / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_small_model_answers_end_to_end(document, small_checkpoint_dir):
+    arguments = ["--model", small_checkpoint_dir, "--set", "max_new_tokens=8", "--json", "--device", "cpu"]
+    result = seer("ask", document, "What does the monitor cost?", *arguments)
+    record = json.loads(result.stdout)
+    assert result.returncode in (0, 1, 3)
+    call = record["trace"][1]
+    assert call["turn"]["kind"] == "call"
+    assert call["deviations"] == []
+    assert record["trace"][-1]["cached_tokens"] > 0
+
+
+def test_check_names_what_is_wrong(small_checkpoint_dir, tmp_path):
+    import shutil
+
+    good = json.loads(seer("check", small_checkpoint_dir, "--json").stdout.splitlines()[-1])
+    assert good["ok"]
+    assert [check["name"] for check in good["checks"]] == [
+        "folder",
+        "control tokens",
+        "configuration",
+        "stop tokens",
+        "plain text",
+        "chat template",
+        "processor",
+        "positions",
+    ]
+    broken = tmp_path / "broken"
+    shutil.copytree(small_checkpoint_dir, broken)
+    settings = json.loads((broken / "generation_config.json").read_text())
+    settings["eos_token_id"] = [*settings["eos_token_id"], 551]
+    (broken / "generation_config.json").write_text(json.dumps(settings))
+    config = json.loads((broken / "config.json").read_text())
+    config["text_config"]["head_dim"] = 64
+    (broken / "config.json").write_text(json.dumps(config))
+    (broken / "chat_template.jinja").write_text("{{ messages[0].role }}")
+    result = seer("check", broken, "--no-weights")
+    assert result.returncode == 2
+    failed = [line.split(":")[0].split("  ")[1] for line in result.stdout.splitlines() if line.startswith("FAIL")]
+    assert "configuration" in failed
+    assert "chat template" in failed
