@@ -40,6 +40,8 @@ from seer.shards import MANIFEST_NAME, read_manifest
 OnProgress = Callable[[Tally, int, Spending | None], None]
 """Told of every outcome: counts so far, source rows read, what teachers have cost."""
 MAX_SAMPLES_AT_ONCE = 512
+SAMPLES_PER_CALL_AT_ONCE = 2
+"""Enough samples to keep every teacher busy; more would only leave more of them half done when a budget ends."""
 MAX_CHARS_AT_ONCE = 64 << 20
 
 
@@ -98,13 +100,14 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
     How many stand open at a time is bounded in number and in characters, so memory is too.
     """
     running: deque[tuple[asyncio.Task[Outcome], int]] = deque()
+    most = samples_at_once(process.config)
     open_chars = 0
     try:
         for item in items:
             size = len(item.context) if isinstance(item, Sample) else 0
             running.append((asyncio.ensure_future(outcome_of(item, process)), size))
             open_chars += size
-            while len(running) >= MAX_SAMPLES_AT_ONCE or open_chars > MAX_CHARS_AT_ONCE:
+            while len(running) >= most or open_chars > MAX_CHARS_AT_ONCE:
                 task, size = running.popleft()
                 open_chars -= size
                 yield await task
@@ -117,6 +120,13 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
     finally:
         for task, _ in running:
             task.cancel()
+
+
+def samples_at_once(config: BuildConfig) -> int:
+    """How many samples to keep open: twice what the busiest teacher may be asked at once."""
+    specs = (config.judge.teacher, config.reason.teacher)
+    calls = max((spec.concurrency for spec in specs if spec is not None), default=MAX_SAMPLES_AT_ONCE)
+    return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * calls)
 
 
 async def outcome_of(item: Item, process: Process) -> Outcome:

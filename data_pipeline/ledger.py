@@ -86,6 +86,8 @@ class Ledger:
         """`shared`: workers of one build append to the same file; the build itself holds the lock."""
         self.path = Path(path)
         self.spent = Spending()
+        self.calls_on_their_way = 0
+        """Sent and not answered yet, by all teachers that share the ledger."""
         self._places: dict[bytes, tuple[int, int]] = {}
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         if not shared:

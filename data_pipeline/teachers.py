@@ -58,7 +58,6 @@ class Teacher:
         self.spec, self.role = spec, role
         self._ledger, self._budget, self._transport = ledger, budget, transport
         self._free = asyncio.Semaphore(spec.concurrency)
-        self._on_their_way = 0
         self.retries = 0
 
     async def __aenter__(self) -> Self:
@@ -81,16 +80,16 @@ class Teacher:
         if known is not None:
             return known
         async with self._free:
-            forbidden = self._budget.exceeded_by(self._ledger.spent, self._on_their_way)
+            forbidden = self._budget.exceeded_by(self._ledger.spent, self._ledger.calls_on_their_way)
             if forbidden:
                 raise BudgetReached(
                     f"the budget is spent ({forbidden}); every finished call is kept: raise the budget and run again"
                 )
-            self._on_their_way += 1
+            self._ledger.calls_on_their_way += 1
             try:
                 reply = await self._send(body)
             finally:
-                self._on_their_way -= 1
+                self._ledger.calls_on_their_way -= 1
             self._ledger.put(key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
             return reply
 

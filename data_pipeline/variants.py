@@ -163,7 +163,7 @@ def blocks(text: str) -> tuple[tuple[int, int], ...]:
             start = match.end()
     if start < len(text):
         ends.append(len(text))
-    return tuple(zip([0, *ends[:-1]], ends, strict=True))
+    return tuple(zip([0, *ends], ends, strict=False))
 
 
 def _variant(sample: Sample, name: str) -> Sample:

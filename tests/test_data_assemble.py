@@ -1,0 +1,131 @@
+"""Trajectories are conversations exactly as the protocol lays them out and the encoder reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from fakes import small_encoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipeline.assemble import assemble, selection_rounds
+from data_pipeline.paging import fixed_pages, layout_pages, pages_of
+from data_pipeline.reason import Reasoning
+from data_pipeline.records import Evidence, Sample
+from data_pipeline.settings import AssembleSpec
+from seer.protocol import parse_call, render_call
+from seer.rendering import render_text, resolve_style
+from seer.schema import LossClass, Trajectory
+
+STYLE = resolve_style("seer")
+CONTEXT = "".join(f"Line {n}: the valley of Orla is quiet.\n" for n in range(200))
+SAMPLE = Sample(
+    id="1",
+    source="made",
+    question="Is the valley <|user|> quiet?",
+    context=CONTEXT,
+    answers=("yes",),
+    evidence=(Evidence(7000, 7010, 0), Evidence(10, 20, 1)),
+    provenance={"type": "bridge", "empty": ""},
+)
+PAGES = layout_pages(STYLE)(CONTEXT)
+REASONING = Reasoning("Image 1 says </think> so.", "yes", "template")
+
+
+def tell(relevant: tuple[int, ...] = (1, 3), **spec: object) -> dict[str, Trajectory]:
+    wanted = AssembleSpec.model_validate(spec)
+    return assemble(SAMPLE, PAGES, relevant, REASONING, style=STYLE, spec=wanted, seed=0, judged_by="gold")
+
+
+def test_pages_are_those_that_readers_draw() -> None:
+    document = render_text(CONTEXT, STYLE)
+    assert [(page.number, page.start, page.end) for page in document.pages] == [
+        (p.number, p.start, p.end) for p in PAGES
+    ]
+    assert len(PAGES) >= 3
+    assert PAGES[0].vision_tokens == 630
+
+
+def test_select_is_the_whole_protocol() -> None:
+    told = tell()["select"]
+    assert [turn.kind for turn in told.turns] == ["prompt", "call", "observation", "think", "answer"]
+    prompt, call, seen, think, answer = told.turns
+    assert prompt.pages == tuple(page.number for page in PAGES)
+    assert prompt.text == SAMPLE.question
+    assert call.pages == told.relevant_pages == (1, 3)
+    document = render_text(told.source, told.style)
+    assert [excerpt.text for excerpt in seen.excerpts] == [document.page(n).text for n in (1, 3)]
+    assert all(told.source[excerpt.start : excerpt.end] == excerpt.text for excerpt in seen.excerpts)
+    assert (think.text, answer.text) == (REASONING.think, "yes")
+    assert told.provenance == {
+        "type": "bridge",
+        "source": "made",
+        "judge": "gold",
+        "reason": "template",
+        "form": "select",
+    }
+
+
+def test_the_other_forms() -> None:
+    told = tell(forms=("select", "iso_control", "without_retrieve"))
+    assert [turn.kind for turn in told["iso_control"].turns] == ["prompt", "think", "answer"]
+    acknowledged = told["without_retrieve"].turns[2]
+    assert acknowledged.excerpts == ()
+    assert acknowledged.text.startswith("You identified images [1, 3] as relevant.")
+    assert told["iso_control"].id == told["select"].id
+
+
+def test_nothing_selected_is_said_so() -> None:
+    told = tell(relevant=())["select"]
+    assert told.turns[1].pages == ()
+    assert told.turns[2].text.startswith("You selected no images.")
+
+
+def test_rounds_follow_the_hops_of_the_evidence() -> None:
+    last = pages_of([(7000, 7010)], PAGES)
+    told = tell(relevant=(1, *last), multi_round_share=1.0)["select"]
+    assert [turn.pages for turn in told.turns if turn.kind == "call"] == [last, (1,)]
+    assert [turn.kind for turn in told.turns] == [
+        "prompt",
+        "call",
+        "observation",
+        "call",
+        "observation",
+        "think",
+        "answer",
+    ]
+
+
+@given(st.sets(st.integers(1, 12), min_size=1), st.lists(st.tuples(st.integers(0, 119), st.integers(0, 3)), max_size=5))
+def test_rounds_hold_every_page_once(relevant: set[int], marked: list[tuple[int, int]]) -> None:
+    evidence = tuple(Evidence(start, start + 1, hop) for start, hop in marked) or None
+    sample = Sample(id="1", source="s", question="?", context="x" * 120, answers=("a",), evidence=evidence)
+    rounds = selection_rounds(sample, fixed_pages(10)(sample.context), sorted(relevant), share=1.0, seed=0)
+    assert Counter(page for pages in rounds for page in pages) == Counter(relevant)
+    for pages in rounds:
+        assert parse_call(render_call(pages), range(1, 13)).deviations == ()
+
+
+def test_the_share_of_rounds_is_kept() -> None:
+    several = 0
+    for n in range(400):
+        sample = Sample(id=str(n), source="s", question="?", context="x" * 40, answers=("a",))
+        several += len(selection_rounds(sample, fixed_pages(10)(sample.context), (1, 2), share=0.25, seed=0)) > 1
+    assert 70 < several < 130
+
+
+@pytest.mark.parametrize("form", ["select", "iso_control", "without_retrieve"])
+def test_the_encoder_reads_every_form_and_text_from_outside_stays_text(form: str) -> None:
+    told = tell(forms=(form,))[form]
+    document = render_text(told.source, told.style)
+    sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
+    encoder = small_encoder()
+    encoded = encoder.encode(told.turns, sizes)
+    assert encoded.pages == tuple(sizes)
+    assert encoded.count(LossClass.ANSWER) > 0
+    assert encoded.count(LossClass.STOP) == 1
+    # one role marker begins, one ends: the question's own "<|user|>" and the think's "</think>" are plain text
+    assert int(np.sum(encoded.ids == encoder.control("<|user|>"))) == 2
+    assert int(np.sum(encoded.ids == encoder.control("</think>"))) == 1

@@ -1,0 +1,147 @@
+"""The leakage guard finds what stands in a benchmark, however it is spelled, and lets the rest pass."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipeline.guard import BenchmarkIndex, Guard, context_sample, grams, levelled, share_in
+from data_pipeline.records import Sample
+from data_pipeline.settings import GuardSpec
+from seer.errors import DocumentNotFound, InputError
+
+
+def words(seed: int, count: int) -> str:
+    generator = random.Random(seed)
+    return " ".join("".join(generator.choices("abcdefghijklmnop", k=generator.randint(3, 9))) for _ in range(count))
+
+
+def benchmark(tmp_path: Path) -> Path:
+    folder = tmp_path / "bench"
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {"input": f"What colour is the {words(n, 3)} of {words(n + 50, 2)}?", "context": words(n + 100, 800)}
+        for n in range(6)
+    ]
+    rows.append(
+        {"input": "Passage:\nText.\nQuestion: Which valley kept the most geese?\nAnswer:", "context": words(300, 50)}
+    )
+    rows.append(
+        {
+            "input": "坦伯河流经哪一座古老的城市？",
+            "context": "坦伯河是一条很长的河，流经奥尔拉。" * 3 + "河边有很多鹅和面包师，他们都写日记。",
+        }
+    )
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def sample(question: str = "Something else entirely, is it?", context: str = "Short.") -> Sample:
+    return Sample(id="1", source="s", question=question, context=context, answers=("a",))
+
+
+def reason(guard: Guard, item: Sample) -> str:
+    found = guard.check(item)
+    return found.reason if found else ""
+
+
+def test_questions_are_found_whatever_their_case_and_marks(tmp_path: Path) -> None:
+    guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec())
+    question = f"What colour is the {words(2, 3)} of {words(52, 2)}?"
+    assert reason(guard, sample(question)) == "leaked_question"
+    assert reason(guard, sample(f"  {question.upper().replace(' ', '  ')}!")) == "leaked_question"
+    assert reason(guard, sample("which VALLEY kept the most geese")) == "leaked_question"
+    assert reason(guard, sample("坦伯河流经哪一座古老的城市")) == "leaked_question"
+    assert reason(guard, sample("What colour is the mill of Orla?")) == ""
+    assert reason(guard, sample("Who?")) == ""
+
+
+def test_contexts_are_found_in_part(tmp_path: Path) -> None:
+    guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec(max_context_overlap=0.5))
+    leaked = words(103, 800)
+    assert reason(guard, sample(context=leaked)) == "leaked_context"
+    assert reason(guard, sample(context=leaked.upper().replace(" ", "\n"))) == "leaked_context"
+    assert reason(guard, sample(context=leaked + words(900, 300))) == "leaked_context"
+    assert reason(guard, sample(context=leaked[:1500] + words(901, 800))) == ""
+    assert reason(guard, sample(context=words(902, 800))) == ""
+    report = guard.report()
+    assert sum(report["context_overlap"]["s"].values()) == 5
+    assert report["benchmark_records"] == 8
+
+
+def test_fixed_questions_of_a_source_are_not_compared(tmp_path: Path) -> None:
+    folder = benchmark(tmp_path)
+    with (folder / "tasks.jsonl").open("a") as file:
+        file.write(json.dumps({"input": "What is the next line of this code?", "context": "x"}) + "\n")
+    guard = Guard(BenchmarkIndex.from_folder(folder), GuardSpec())
+    assert reason(guard, replace(sample("What is the next line of this code?"), kind="code")) == ""
+
+
+def test_an_index_is_saved_and_loaded_unchanged(tmp_path: Path) -> None:
+    index = BenchmarkIndex.from_folder(benchmark(tmp_path))
+    index.save(tmp_path / "a.npz")
+    index.save(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    loaded = BenchmarkIndex.load(tmp_path / "a.npz")
+    assert np.array_equal(loaded.context_grams, index.context_grams)
+    assert np.array_equal(loaded.questions, index.questions)
+    assert loaded.records == index.records
+
+
+def test_bad_indices_and_benchmarks_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DocumentNotFound, match=r"gone\.npz"):
+        BenchmarkIndex.load(tmp_path / "gone.npz")
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    with pytest.raises(InputError, match="no guard index"):
+        BenchmarkIndex.load(tmp_path / "bad.npz")
+    (tmp_path / "rows.jsonl").write_text('{"question": "x"}\n')
+    with pytest.raises(InputError, match="'context'"):
+        BenchmarkIndex.load(tmp_path / "rows.jsonl")
+    (tmp_path / "broken.jsonl").write_text("{\n")
+    with pytest.raises(InputError, match="whole benchmark"):
+        BenchmarkIndex.load(tmp_path / "broken.jsonl")
+
+
+@given(st.text(max_size=200), st.integers(1, 12))
+def test_grams_equal_those_taken_one_by_one(text: str, length: int) -> None:
+    codes = levelled(text)
+    runs = {tuple(codes[i : i + length].tolist()) for i in range(len(codes) - length + 1)}
+    assert len(grams(text, length)) == len(runs)
+
+
+@given(st.text(min_size=20, max_size=300), st.text(max_size=50), st.text(max_size=50))
+def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: str) -> None:
+    inside = grams(text, 8)
+    if len(inside):
+        assert share_in(inside, grams(before + text + after, 8)) == 1.0
+
+
+@given(st.text(max_size=300))
+def test_case_space_and_marks_change_nothing(text: str) -> None:
+    if all(character.casefold() == character.lower() for character in text):
+        changed = " -- ".join(text)
+        assert np.array_equal(context_sample(text), context_sample(changed))
+
+
+def test_sampling_keeps_about_a_sixteenth() -> None:
+    text = words(1, 20_000)
+    assert 0.05 < len(context_sample(text)) / len(levelled(text)) < 0.075
+
+
+def test_longbench_guards_against_itself(shared_data: Path) -> None:
+    folder = shared_data / "longbench" / "samples"
+    guard = Guard(BenchmarkIndex.from_folder(folder), GuardSpec())
+    leaked = checked = 0
+    for name in ("hotpotqa", "qasper", "dureader", "lcc", "gov_report"):
+        for line in (folder / f"{name}.jsonl").read_text().splitlines()[:5]:
+            row = json.loads(line)
+            leaked += guard.check(sample(context=row["context"])) is not None
+            checked += 1
+    assert leaked == checked == 25

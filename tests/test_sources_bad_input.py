@@ -1,0 +1,147 @@
+"""Bad input is counted by reason, and reading goes on."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_pipeline.prepare import Preparation
+from data_pipeline.records import Rejection, Sample
+from data_pipeline.settings import BuildConfig, SourceSpec
+from data_pipeline.sources import load
+from seer.errors import InputError
+
+GOOD = {"id": "g", "question": "How many?", "context": "There are two.", "answers": ["two"]}
+
+
+def reasons(tmp_path: Path, data: bytes, **spec: Any) -> list[str]:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(data)
+    items = load(SourceSpec(path=str(path), **spec), max_bytes=4096)
+    return ["ok" if isinstance(item, Sample) else item.reason for item in items]
+
+
+def line(**changes: Any) -> bytes:
+    return json.dumps({**GOOD, **changes}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"id": "x", "question": "Wh\n', "broken_json"),
+        (b"[1, 2]\n", "broken_json"),
+        (b"null\n", "broken_json"),
+        (b"[" * 3000 + b"\n", "broken_json"),
+        (b'{"question": "caf\xe9", "context": "x", "answers": ["x"]}\n', "not_utf8"),
+        (b'{"question": "Who?", "answers": ["x"]}\n', "missing_field"),
+        (b'{"question": "Who?", "context": "x"}\n', "missing_field"),
+        (line(question=5), "wrong_type"),
+        (line(context=["a"]), "wrong_type"),
+        (line(answers={"a": 1}), "wrong_type"),
+        (line(question=" \n"), "empty_question"),
+        (line(context=""), "empty_context"),
+        (line(context=" \n\t"), "empty_context"),
+        (line(answers=[]), "no_answer"),
+        (line(answers=["", " "]), "no_answer"),
+        (line(context="x" * 9000), "too_large"),
+        (line(evidence=["nowhere"]), "wrong_type"),
+        (line(evidence=[[5, 2]]), "wrong_type"),
+        (line(evidence=[[0, 999]]), "wrong_type"),
+        (line(evidence=[7]), "wrong_type"),
+    ],
+)
+def test_a_bad_record_is_counted_and_reading_goes_on(tmp_path: Path, data: bytes, reason: str) -> None:
+    assert reasons(tmp_path, line() + data + line(id="h")) == ["ok", reason, "ok"]
+
+
+def test_answers_can_be_required_to_stand_in_the_context(tmp_path: Path) -> None:
+    data = line(answers=["seven"]) + line(answers=["TWO"])
+    assert reasons(tmp_path, data) == ["ok", "ok"]
+    assert reasons(tmp_path, data, answer_in_context=True) == ["answer_not_in_context", "ok"]
+
+
+def test_a_last_line_without_newline_and_empty_lines_are_fine(tmp_path: Path) -> None:
+    assert reasons(tmp_path, b"\xef\xbb\xbf" + line() + b"\n \n" + line().rstrip()) == ["ok", "ok"]
+
+
+def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(
+        r'{"id": "s", "question": "How \ud800 many?", "context": "There are \udfff two.", "answers": ["two"]}'
+    )
+    (sample,) = load(SourceSpec(path=str(path)))
+    assert isinstance(sample, Sample)
+    assert (sample.question, sample.context) == ("How \ufffd many?", "There are \ufffd two.")
+
+
+def test_a_giant_record_is_skipped_without_being_held(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    with path.open("wb") as file:
+        file.write(line())
+        for _ in range(100):
+            file.write(b"x" * (1 << 20))
+        file.write(b"\n" + line(id="after"))
+    tracemalloc.start()
+    items = list(load(SourceSpec(path=str(path))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [type(item) for item in items] == [Sample, Rejection, Sample]
+    assert peak < 80 << 20
+
+
+def test_duplicate_ids_are_refused_within_a_source(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(line() + line(context="There are two more.") + line(id="other"))
+    sources = (SourceSpec(path=str(path)), SourceSpec(path=str(path), name="again"))
+    items = list(Preparation(BuildConfig(out=str(tmp_path), sources=sources)))
+    found = [item.reason if isinstance(item, Rejection) else "ok" for item in items]
+    assert found == ["ok", "duplicate_id", "ok"] * 2
+
+
+@pytest.mark.parametrize("data", [b"{", b'"text"', b"3", b"\xff\xfe"])
+def test_a_json_file_that_is_broken_as_a_whole_is_an_error(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "train.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"train\.json"):
+        list(load(SourceSpec(path=str(path))))
+
+
+def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    path.write_bytes(b"not parquet")
+    with pytest.raises(InputError, match="not readable Parquet"):
+        list(load(SourceSpec(path=str(path))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("hotpotqa", {"question": "Q?", "answer": "a", "context": "text"}),
+        ("hotpotqa", {"question": "Q?", "answer": "a", "context": [["title"]]}),
+        ("hotpotqa", {"question": "Q?", "answer": "a", "context": [["t", [1]]]}),
+        ("hotpotqa", {"question": "Q?", "answer": "a", "context": [["t", ["s"]]], "supporting_facts": [["t", "0"]]}),
+        ("hotpotqa", {"question": "Q?", "answer": "a", "context": {"title": ["a"], "sentences": []}}),
+        ("musique", {"question": "Q?", "answer": "a", "paragraphs": "text"}),
+        ("musique", {"question": "Q?", "answer": "a", "paragraphs": [1]}),
+        ("qasper", {"paper": "p", "questions": "['a'", "answers": "[]"}),
+        ("qasper", {"paper": "p", "questions": "['a']", "answers": "[]"}),
+        ("qasper", {"title": "t", "full_text": "x", "qas": []}),
+        ("qmsum", {"meeting_transcripts": [{"speaker": "A", "content": "x"}],
+                   "specific_query_list": [{"query": "q", "answer": "a", "relevant_text_span": [["0", "9"]]}]}),
+        ("qmsum", {"meeting_transcripts": [{"speaker": "A", "content": "x"}],
+                   "specific_query_list": [{"query": "q", "answer": "a", "relevant_text_span": [["-1", "x"]]}]}),
+        ("dureader", {"question": "q", "answers": ["a"], "documents": [{"title": "t", "paragraphs": [1]}]}),
+        ("triviaqa", {"question": "q", "answer": "text"}),
+    ],
+)  # fmt: skip
+def test_a_shape_that_the_source_never_had_is_counted(tmp_path: Path, kind: str, row: dict[str, Any]) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    (item,) = load(SourceSpec(kind=kind, path=str(path)))
+    assert isinstance(item, Rejection)
+    assert item.reason in ("wrong_type", "missing_field")
+    assert item.detail
