@@ -32,6 +32,7 @@ MIRRORS = {
 """Characters that face the other way in right-to-left runs."""
 _OPENING = {ord(character) for character in "([{⟨⟦（［《〈【「"}
 """Brackets that pair; the other mirrored characters do not."""
+_BRACKETS = np.array([code for opening in _OPENING for code in (opening, MIRRORS[opening])], np.uint32)
 
 
 _JOINED_NUMBERS = {(EN, ES, EN), (EN, CS, EN), (AN, CS, AN)}
@@ -68,14 +69,20 @@ def _classify(code: int) -> int:
 
 def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]:
     """(level of each character, level of the paragraph): even levels run left to right, odd ones right to left."""
-    types = bidi_classes(codes).tolist()
+    kinds = bidi_classes(codes)
+    # Stretches of one class are resolved as one; a bracket is a stretch of its own.
+    brackets = (kinds == ON) & np.isin(codes, _BRACKETS)
+    edges = np.flatnonzero((kinds[1:] != kinds[:-1]) | brackets[1:] | brackets[:-1]) + 1
+    starts = np.concatenate(([0], edges))
+    lengths = np.diff(np.concatenate((starts, [len(codes)])))
+    types = kinds[starts].tolist()
     base = next((0 if kind == L else 1 for kind in types if kind in (L, R, AL)), 0)
     edge = R if base else L
-    _resolve_weak(types, edge)
-    _resolve_brackets(types, _bracket_pairs(codes.tolist(), types), edge)
+    _resolve_weak(types, lengths.tolist(), edge)
+    _resolve_brackets(types, _bracket_pairs(codes[starts].tolist(), types), edge)
     _resolve_neutral(types, edge)
-    resolved = np.array(types, np.uint8)
-    levels = np.full(len(types), base, np.uint8)
+    resolved = np.repeat(np.array(types, np.uint8), lengths)
+    levels = np.full(len(codes), base, np.uint8)
     if base:
         levels[(resolved == L) | (resolved == EN) | (resolved == AN)] = 2
     else:
@@ -84,8 +91,8 @@ def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]
     return levels, base
 
 
-def _resolve_weak(types: list[int], edge: int) -> None:
-    """Rules W1 to W7, in place."""
+def _resolve_weak(types: list[int], lengths: list[int], edge: int) -> None:
+    """Rules W1 to W7, in place, over stretches of one class and their lengths."""
     strong, previous = edge, edge
     for k, kind in enumerate(types):
         if kind in (NSM, BN):  # W1; a BN takes no part, and goes with what stands before it
@@ -99,7 +106,7 @@ def _resolve_weak(types: list[int], edge: int) -> None:
     for k, kind in enumerate(types):
         if kind == AL:  # W3
             types[k] = R
-        elif 0 < k < num - 1 and (types[k - 1], kind, types[k + 1]) in _JOINED_NUMBERS:  # W4
+        elif lengths[k] == 1 and 0 < k < num - 1 and (types[k - 1], kind, types[k + 1]) in _JOINED_NUMBERS:  # W4
             types[k] = types[k - 1]
     k = 0
     while k < num:  # W5

@@ -9,7 +9,7 @@ Lengths are whole numbers of 1/4096 px (`_sub`): sums are exact, and the same te
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -45,8 +45,11 @@ class MeasuredText:
     advances_sub: NDArray[np.int64]
     levels: NDArray[np.uint8]
     """Bidirectional level of each character; empty where all run from left to right."""
-    runs: tuple[tuple[int, int, ShapedRun], ...]
-    """[start, end) and glyphs of what was shaped."""
+    runs: tuple[ShapedRun, ...]
+    """What was shaped, in order …"""
+    run_starts: NDArray[np.int64]
+    run_ends: NDArray[np.int64]
+    """… and where in the text."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +108,43 @@ class Measure:
         advances = self.advances_sub[entries]
         if levels is None:
             levels = text_levels(codes, kinds)
-        shaped: list[tuple[int, int, ShapedRun]] = []
-        for start, end in complex_runs(codes, self.chain.font_index[entries], levels, cuts):
-            rtl = bool(len(levels) and levels[start] & 1)
-            run = shape(self.chain, int(self.chain.font_index[entries[start]]), text[start:end], rtl)
-            advances[start:end] = np.rint(np.array(run.cluster_advance_em) * self.em_sub)
-            shaped.append((start, end, run))
+        fonts = self.chain.font_index[entries]
+        starts, ends = complex_runs(codes, fonts, levels, cuts)
+        runs = tuple(self._shape(text, fonts, levels, starts, ends)) if len(starts) else ()
+        if runs:
+            advances[within(starts, ends, len(codes))] = np.rint(
+                np.concatenate([run.advance_em for run in runs]) * self.em_sub
+            )
         if self.style.newline == "mark":
             advances[newline_ends(codes, kinds)] = self.mark_sub
-        return MeasuredText(text, codes, kinds, entries, advances, levels, tuple(shaped))
+        return MeasuredText(text, codes, kinds, entries, advances, levels, runs, starts, ends)
+
+    def _shape(
+        self,
+        text: str,
+        fonts: NDArray[np.int8],
+        levels: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> Iterator[ShapedRun]:
+        rtl = levels[starts] & 1 if len(levels) else np.zeros(len(starts), np.uint8)
+        for start, end, font, odd in zip(
+            starts.tolist(), ends.tolist(), fonts[starts].tolist(), rtl.tolist(), strict=True
+        ):
+            yield shape(self.chain, font, text[start:end], bool(odd))
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
     """The code points of `text`; lone surrogates stand for themselves."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def within(starts: NDArray[np.int64], ends: NDArray[np.int64], num: int) -> NDArray[np.bool_]:
+    """True at the positions below `num` that lie in one of the stretches, which do not overlap."""
+    steps = np.zeros(num + 1, np.int8)
+    steps[starts] += 1
+    steps[ends] -= 1
+    return np.cumsum(steps[:-1], dtype=np.int8) > 0
 
 
 def text_levels(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:

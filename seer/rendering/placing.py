@@ -14,7 +14,7 @@ from seer.rendering.bidi import MIRRORS, visual_order
 from seer.rendering.breaking import BK, SP
 from seer.rendering.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
 from seer.rendering.layout import PageLayout, line_widths, squeeze
-from seer.rendering.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends
+from seer.rendering.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends, within
 from seer.schema import LineBox
 
 if TYPE_CHECKING:
@@ -45,27 +45,38 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
         _mirror(slots, measured, measure)
     line = np.repeat(np.arange(page.num_lines), np.diff(page.line_starts))
     baselines = baselines_px(page, measure)
-    for start, end, _ in measured.runs:
-        slots[start:end] = BLANK
+    if measured.runs:
+        slots[within(measured.run_starts, measured.run_ends, len(slots))] = BLANK
     inked = np.flatnonzero(slots != BLANK)
     # Ideographs stand on whole pixels: all copies of one are alike, and a quarter as many are kept.
     wide = measured.codes >= _FIRST_WIDE_CODE
     pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
-    parts = [(slots[inked], pens[inked], baselines[line[inked]], inked)]
-    for start, end, run in measured.runs:
-        # a run's glyphs count from its left edge, which is its last character's where it runs from right to left
-        left = int(pens[start:end].min())
-        rise_px = np.rint(np.array(run.y_em) * measure.style.font_size_px).astype(np.int64)
-        parts.append(
-            (
-                np.array(run.slots, np.int64),
-                left + np.rint(np.array(run.x_em) * measure.em_sub).astype(np.int64),
-                baselines[line[start]] - rise_px,
-                start + np.array(run.characters, np.int64),
-            )
-        )
-    slot, x_sub, baseline, offset = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return PlacedGlyphs(slot, x_sub, baseline, offset)
+    plain = PlacedGlyphs(slots[inked], pens[inked], baselines[line[inked]], inked)
+    return _with_runs(plain, measured, pens, baselines[line], measure) if measured.runs else plain
+
+
+def _with_runs(
+    plain: PlacedGlyphs,
+    measured: MeasuredText,
+    pens: NDArray[np.int64],
+    baselines: NDArray[np.int64],
+    measure: Measure,
+) -> PlacedGlyphs:
+    """The plain glyphs and those of shaped runs; `pens` and `baselines` are of each character."""
+    runs, starts, ends = measured.runs, measured.run_starts, measured.run_ends
+    counts = np.array([len(run.slot) for run in runs])
+    # A run's glyphs count from its left edge, which is its last character's where it runs from right to left.
+    left = np.minimum(pens[starts], pens[ends - 1])
+    x_em, y_em = np.concatenate([run.x_em for run in runs]), np.concatenate([run.y_em for run in runs])
+    rise_px = np.rint(y_em * measure.style.font_size_px).astype(np.int64)
+    return PlacedGlyphs(
+        slot=np.concatenate([plain.slot, *(run.slot for run in runs)]),
+        x_sub=np.concatenate([plain.x_sub, np.repeat(left, counts) + np.rint(x_em * measure.em_sub).astype(np.int64)]),
+        baseline_px=np.concatenate([plain.baseline_px, np.repeat(baselines[starts], counts) - rise_px]),
+        offset=np.concatenate(
+            [plain.offset, np.repeat(starts, counts) + np.concatenate([run.character for run in runs])]
+        ),
+    )
 
 
 def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox, ...]:

@@ -45,12 +45,13 @@ _is_complex = np.zeros(0, np.bool_)
 class ShapedRun:
     """Glyphs of one run from left to right, in em; positions count from the run's left edge, y upwards."""
 
-    cluster_advance_em: tuple[float, ...]
+    advance_em: NDArray[np.float64]
     """One a character: a cluster's advance stands on its first character, 0 on the others."""
-    slots: tuple[int, ...]
-    x_em: tuple[float, ...]
-    y_em: tuple[float, ...]
-    characters: tuple[int, ...]
+    slot: NDArray[np.int64]
+    """One a glyph, as the next three."""
+    x_em: NDArray[np.float64]
+    y_em: NDArray[np.float64]
+    character: NDArray[np.int64]
     """The character of the run that each glyph belongs to."""
 
 
@@ -59,14 +60,14 @@ def complex_runs(
     font_index: NDArray[np.int8],
     levels: NDArray[np.uint8] | None = None,
     cuts: NDArray[np.int32] | None = None,
-) -> list[tuple[int, int]]:
-    """[start, end) of each run to shape. A run has one font and one direction and does not cross a cut.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(starts, ends) of the runs to shape. A run has one font and one direction and does not cross a cut.
 
     `font_index` is the font of each character, -1 where none draws it; `levels` the bidirectional levels, if any.
     """
     flags = _complex_flags(codes)
     if flags is None:
-        return []
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # A mark is shaped with the letter before it; joiners act on their neighbours and go with the one before.
     marks = classes(codes) == CM
     flags[:-1] |= marks[1:] & flags[1:]
@@ -83,8 +84,7 @@ def complex_runs(
     if cuts is not None:
         continues[cuts] = False
     starts = np.flatnonzero(flags & ~continues[:-1])
-    ends = np.flatnonzero(flags & ~continues[1:]) + 1
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+    return starts, np.flatnonzero(flags & ~continues[1:]) + 1
 
 
 def _complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
@@ -122,4 +122,6 @@ def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
         y_em.append(position.y_offset / font.upem)
         characters.append(info.cluster)
         pen += position.x_advance
-    return ShapedRun(tuple(advances), tuple(slots), tuple(x_em), tuple(y_em), tuple(characters))
+    return ShapedRun(
+        np.array(advances), np.array(slots, np.int64), np.array(x_em), np.array(y_em), np.array(characters, np.int64)
+    )
