@@ -330,6 +330,21 @@ def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
     return "".join(rules)
 
 
+def call_structural_tag(
+    open_id: int, close_id: int, allowed: Sequence[int], max_pages: int | None = None
+) -> dict[str, object]:
+    """A whole call as a structural tag (xgrammar, vLLM): the token <tool_call>, a valid body, the token </tool_call>.
+
+    The tags are given as ids, so that they cannot be spelled in pieces; after the last one only a stop token may follow.
+    """
+    elements = [
+        {"type": "token", "token": open_id},
+        {"type": "grammar", "grammar": call_grammar(allowed, max_pages)},
+        {"type": "token", "token": close_id},
+    ]
+    return {"type": "structural_tag", "format": {"type": "sequence", "elements": elements}}
+
+
 def call_regex(allowed: Sequence[int], max_pages: int | None = None) -> str:
     """A regular expression for call bodies: range and length hold, order and uniqueness do not."""
     opening, closing = (re.escape(part) for part in render_call(()).split("[]"))

@@ -31,7 +31,7 @@ from seer.protocol import (
     render_observation,
 )
 from seer.schema import Answer, Document, Excerpt, LossClass, Page, Status, Step, Turn, Usage
-from seer.selection.base import Selector
+from seer.selection.base import ModelPlusLexical, Selector
 
 Conversation = Generator[list[Request], list[Generation], Answer]
 OnStep = Callable[[Step], None]
@@ -105,12 +105,12 @@ def converse(
     document: Document,
     question: str,
     engine: Engine,
-    selector: Selector | None = None,
+    selector: Selector | ModelPlusLexical | None = None,
     policy: ReadingPolicy | None = None,
     on_step: OnStep | None = None,
     on_text: OnText | None = None,
 ) -> Conversation:
-    """One question over one document. `selector` None: the model selects by a tool call.
+    """One question over one document. `selector` None: the model selects by a tool call; ModelPlusLexical adds to it.
 
     Every run ends in an Answer; what goes wrong on the way becomes its status and cause. Raises InputError for a
     question that is empty and a document without pages, before anything is asked of the engine.
@@ -131,11 +131,13 @@ def converse(
     return answer.model_copy(update={"seconds": time.perf_counter() - started})
 
 
-def _converse(state: _State, selector: Selector | None) -> Conversation:
+def _converse(state: _State, selector: Selector | ModelPlusLexical | None) -> Conversation:
     policy, document = state.policy, state.document
     every = tuple(page.number for page in document.pages)
     state.full_text = _full_text_tokens(state)
-    chosen = selector.select(document, state.question, policy.selector_pages) if selector else None
+    extender = selector if isinstance(selector, ModelPlusLexical) else None
+    forced = None if isinstance(selector, ModelPlusLexical) else selector
+    chosen = forced.select(document, state.question, policy.selector_pages) if forced else None
     mode = policy.mode
     if mode == "auto":
         mode = _gate(state, chosen)
@@ -164,6 +166,8 @@ def _converse(state: _State, selector: Selector | None) -> Conversation:
             pages = yield from _select(state, left, required=round_number == 0)
         if pages is None:  # the model went on to answer instead
             return _finish(state)
+        if extender is not None:
+            pages = _extend(state, extender, pages, left)
         _retrieve(state, pages)
         if chosen is not None or not pages:
             break
@@ -204,6 +208,18 @@ def _select(
         raise EngineError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
     state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
     return parsed.pages
+
+
+def _extend(
+    state: _State, extender: ModelPlusLexical, pages: tuple[int, ...], allowed: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Pages added to the model's own; the conversation goes on as if the model had asked for them all."""
+    more = tuple(page for page in extender.extend(state.document, state.question, pages) if page in allowed)
+    if more != pages:
+        state.turns[-1] = Turn(kind="call", pages=more)
+        state.written.pop(len(state.turns) - 1, None)
+        state.steps[-1] = state.steps[-1].model_copy(update={"turn": state.turns[-1]})
+    return more
 
 
 def _note(state: _State, parsed: ParsedCall, generation: Generation) -> None:
@@ -453,7 +469,12 @@ def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[An
 class Reader:
     """An engine, a selector and a policy: what answers questions about documents."""
 
-    def __init__(self, engine: Engine, selector: Selector | None = None, policy: ReadingPolicy | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        selector: Selector | ModelPlusLexical | None = None,
+        policy: ReadingPolicy | None = None,
+    ) -> None:
         self.engine, self.selector, self.policy = engine, selector, policy or ReadingPolicy()
 
     @classmethod

@@ -67,7 +67,7 @@ BAD_INPUTS = {
     "page limit of 0": ("ask good.txt q --engine scripted --set max_pages=0", "max_pages"),
     "unknown setting": ("ask good.txt q --engine scripted --set max_page=2", "did you mean 'max_pages'"),
     "unknown mode": ("ask good.txt q --engine scripted --mode telepathy", "mode"),
-    "unknown selector": ("ask good.txt q --engine scripted --selector bm52", "known: model, bm25"),
+    "unknown selector": ("ask good.txt q --engine scripted --selector bm52", "known: model"),
     "unknown style": ("ask good.txt q --engine scripted --style seeer", "did you mean 'seer'"),
     "unknown engine": ("ask good.txt q --engine abacus", "known: hf, scripted"),
     "oracle without gold": ("ask good.txt q --engine scripted --selector oracle", "gold pages"),

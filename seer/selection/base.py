@@ -103,15 +103,42 @@ class Hybrid:
         return fuse_ranks([self.first.rank(document, question), self.second.rank(document, question)])
 
 
-SELECTORS = ("model", "bm25", "dense", "hybrid", "first", "random", "all", "oracle")
+class ModelPlusLexical:
+    """The model's own selection, and BM25's best page where question and page share enough words.
+
+    The paper finds the two complementary: BM25 is stronger where the question's words stand in the evidence (its A.9).
+    """
+
+    name = "model+bm25"
+
+    def __init__(self, min_overlap: float = 0.6) -> None:
+        """`min_overlap`: the share of the question's words that must stand on the page."""
+        from seer.selection.lexical import BM25
+
+        self.min_overlap = min_overlap
+        self._ranker = BM25()
+
+    def extend(self, document: Document, question: str, pages: tuple[int, ...]) -> tuple[int, ...]:
+        """The model's pages and, where it pays, one more; ascending."""
+        from seer.selection.lexical import words
+
+        best = self._ranker.rank(document, question)[0]
+        asked = set(words(question))
+        shared = len(asked & set(words(document.page(best).text))) / len(asked) if asked else 0.0
+        return tuple(sorted({*pages, best})) if shared >= self.min_overlap else pages
+
+
+SELECTORS = ("model", "model+bm25", "bm25", "dense", "hybrid", "first", "random", "all", "oracle")
 
 
 def build_selector(
     name: str, *, seed: int = 0, gold: Callable[[Document, str], Iterable[int]] | None = None
-) -> Selector | None:
+) -> Selector | ModelPlusLexical | None:
     """The selector of this name; None for `model`, whose selection is a call in the conversation."""
     if name == "model":
         return None
+    if name == "model+bm25":
+        return ModelPlusLexical()
     if name == "oracle":
         if gold is None:
             raise InputError("the oracle selector needs gold pages; give --gold-pages 1,3 or use another selector")

@@ -14,7 +14,7 @@ from seer.errors import InputError, SeerError
 from seer.policy import ReadingPolicy
 from seer.reading import Reader, converse, read_batch
 from seer.schema import Answer, PageStyle, Status
-from seer.selection.base import OraclePages, Selector, build_selector
+from seer.selection.base import ModelPlusLexical, OraclePages, Selector, build_selector
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ReadingSystem:
         return self.reader.policy.model_copy(update=changes)
 
 
-def _matched(selector: Selector | None, task: Task) -> Selector | None:
+def _matched(selector: Selector | ModelPlusLexical | None, task: Task) -> Selector | ModelPlusLexical | None:
     """The oracle knows each task's own gold pages."""
     if isinstance(selector, OraclePages):
         return OraclePages(lambda document, question: task.gold_pages)
