@@ -18,7 +18,9 @@ from train.config import LossWeights, OptimizerConfig, TrainConfig
 from train.optimizer import learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-TRAINING = sorted(p for p in CONFIGS.glob("*.toml") if not p.name.startswith(("data-", "miniature")))
+TRAINING = sorted(
+    p for p in CONFIGS.rglob("*.toml") if not p.name.startswith(("data-", "miniature")) and "verl" not in p.parts
+)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.models.glm4v.modeling_glm4v import (
     Glm4vVisionAttention,
@@ -47,7 +47,7 @@ def grouped_attention(
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, H, T, D)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=share)
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=share)
         return out.transpose(1, 2)
 
     if groups.shape is not None:

@@ -30,6 +30,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 def run(config: ConfigPath, overrides: Overrides = None, debug: Debug = False) -> None:
     """Train as a configuration says; continue where an earlier run of it stopped."""
     with reporting(debug):
+        # threads that spin while they wait slow a shared CPU down manyfold; read when torch is first imported
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from seer.config import load_config
         from train.config import TrainConfig
         from train.sft import fit

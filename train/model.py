@@ -18,7 +18,7 @@ from train.attention import NAME, GroupedVisionAttention
 from train.collate import Batch
 from train.config import ModelConfig
 from train.loss import weighted_nll
-from train.pixels import BytePatchEmbed
+from train.pixels import BytePatchEmbed, LinearDownsample, SharedPositions
 
 PREFIX = "model."
 
@@ -54,6 +54,8 @@ class Trainee(nn.Module):
         visual, text = self.visual, self.text
         model.lm_head.__class__ = LossHead
         visual.patch_embed = BytePatchEmbed(visual.patch_embed.proj, scaling)
+        visual.downsample.__class__ = LinearDownsample
+        visual.embeddings.__class__ = SharedPositions
         text.config._attn_implementation = NAME if self.grouped else attention
         visual.config._attn_implementation = "sdpa" if self.grouped else attention
         if self.grouped:
