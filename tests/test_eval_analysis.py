@@ -26,7 +26,7 @@ def make_run(folder: Path, *predictions: Prediction) -> Run:
     for one in predictions:
         counts[one.task] = counts.get(one.task, 0) + 1
         with (folder / f"{one.task}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(to_line(one))
+            file.write(f"{to_line(one)}\n")
     (folder / MANIFEST_NAME).write_text(json.dumps({"num_inputs": counts}), encoding="utf-8")
     return load_run(folder)
 

@@ -45,7 +45,7 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
                 seconds=0.5,
                 trace=(prompt,),
             )
-            lines.append(to_line(one))
+            lines.append(f"{to_line(one)}\n")
         (folder / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
     told = {"system": "seer", "prompts": "seer", "sessions": [{"versions": {"jieba": "0.42.1"}, "batch_size": 3}]}
     told |= {"num_inputs": {"hotpotqa": 6, "trec": 6}} | manifest

@@ -4,6 +4,8 @@
     seer eval predict   --data DIR --model DIR --out RUN      only predict; run it again to go on
     seer eval score     --benchmark longbench RUN --json      only score; reads files, needs no model
     seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
+    seer eval probe     RUN --data DIR                        time prefill apart, for the report
+    seer eval tokens    --data DIR                            what prompts would hold, without a model
 
 Exit codes: 0 done, 2 bad input, 4 inputs are missing from a run (also where --partial scored the rest). Failed inputs
 are results: they are counted and shown, and leave the exit code at 0.
@@ -275,6 +277,78 @@ def report(
         raise typer.Exit(EXIT_GAPS)
 
 
+@app.command()
+def probe(
+    run: Annotated[Path, typer.Argument(help="A run of ours, made with --batch-size 1; its inputs are probed.")],
+    data: Data,
+    device: Device = "auto",
+) -> None:
+    """Time prefill apart: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run."""
+    from seer.config import build_config
+    from seer.evaluation.probing import probe_run
+    from seer.evaluation.runfiles import require_manifest
+    from seer.policy import ReadingPolicy
+    from seer.systems.base import build_system
+
+    told = require_manifest(run)
+    records = read_data(data, list(told["num_inputs"]), None)
+    built = build_system(
+        told["system"].removeprefix("seer+"),
+        engine=told["engine"],
+        model=told["model"],
+        selector=told["selector"],
+        style=told["style"],
+        policy=build_config(ReadingPolicy, told["policy"], where=f"the policy of '{run}'"),
+        device=device,
+    )
+    with _progress("probing") as on_progress:
+        number = probe_run(records, built, run, lambda done, total: on_progress(done, total, 0))
+    typer.echo(f"{number} prefill probes added to {run}", err=True)
+
+
+@app.command()
+def tokens(
+    data: Data,
+    model: Annotated[str | None, typer.Option(help="Checkpoint folder to count with. Default: tekken.")] = None,
+    style: Style = "seer",
+    tasks: Tasks = None,
+    limit: Limit = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every task's figures as one last line of JSON.")
+    ] = False,
+) -> None:
+    """What reading would cost, without a model: prompts are built and counted as pictures, with pages, as text."""
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from seer.counting import tekken_encoder
+    from seer.evaluation.dryrun import dry_token_tables
+    from seer.models import load_encoder
+
+    records = read_data(data, tasks.split(",") if tasks else None, limit)
+    encoder = load_encoder(model)[0] if model else tekken_encoder()
+    with _progress("counting") as on_progress:
+        tables = dry_token_tables(records, encoder, style, lambda done, total: on_progress(done, total, 0))
+    shown = Table(
+        title=f"Prompt tokens of {len(records)} inputs, means over {len(tables['text'].tasks)} tasks",
+        caption=f"counted by {model or 'tekken'}, page style {style}\nratio: mean over tasks of full text / prompt",
+    )
+    shown.add_column("reading", no_wrap=True)
+    for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer than text", "left out"):
+        shown.add_column(name, justify="right")
+    for name, table in tables.items():
+        row = table.overall
+        means = (f"{mean:,.0f}" for mean in (row.textual, row.visual, row.retrieved, row.prompt))
+        shown.add_row(name, *means, f"{row.compression:.2f}", f"{table.num_dearer} tasks", str(row.num_left_out))
+    Console(stderr=as_json, highlight=False, markup=False).print(shown)
+    if as_json:
+        typer.echo(
+            json.dumps({"counter": model or "tekken", **{name: asdict(table) for name, table in tables.items()}})
+        )
+
+
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -306,13 +380,13 @@ def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> list[
 
 
 @contextmanager
-def _progress() -> Iterator[OnProgress]:
+def _progress(doing: str = "predicting") -> Iterator[OnProgress]:
     """A bar on standard error, where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("predicting"),
+        TextColumn(doing),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[failed]} failed"),
@@ -320,7 +394,7 @@ def _progress() -> Iterator[OnProgress]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        line = bar.add_task("predicting", total=None, failed=0)
+        line = bar.add_task(doing, total=None, failed=0)
 
         def show(done: int, total: int, failed: int) -> None:
             bar.update(line, completed=done, total=total, failed=failed)

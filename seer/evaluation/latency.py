@@ -44,6 +44,9 @@ class PrefillProbe:
     id: str
     prompt_tokens: int
     seconds: float
+    """From the request to the token."""
+    prepare_seconds: float = 0.0
+    """Laying out the document and drawing its pages, before the request."""
 
 
 def latency_summary(

@@ -153,7 +153,7 @@ def _answers(
     """Answers by batch, as the batches finish. At most `concurrency` are in flight, and no more are prepared."""
 
     def ask(batch: Sequence[LongBenchRecord]) -> list[Answer]:
-        return answer_every([_to_task(record, options, count_tokens) for record in batch], system)
+        return answer_every([to_task(record, options, count_tokens) for record in batch], system)
 
     batches = iter(
         [records[first : first + options.batch_size] for first in range(0, len(records), options.batch_size)]
@@ -202,7 +202,7 @@ def is_worth_retrying(answer: Answer) -> bool:
     return not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
 
 
-def _to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Callable[[str], int] | None) -> Task:
+def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Callable[[str], int] | None) -> Task:
     from seer.evaluation.truncation import cut_middle
     from seer.systems.base import Task
 

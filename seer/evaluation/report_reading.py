@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from seer.evaluation.conditions import conditions, left_out
-from seer.evaluation.latency import SLOW_SECONDS, latency_summary
+from seer.evaluation.latency import SLOW_SECONDS, latency_summary, prefill_by_length
 from seer.evaluation.pages import PageMetric, page_score
 from seer.evaluation.paper import PAPER_FIGURES, PAPER_FULL_TEXT_TOKENS, PAPER_PAGE_SELECTION, PAPER_SELECTION
 from seer.evaluation.runfiles import SESSIONS
@@ -143,8 +143,8 @@ def page_section(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]]) -> Se
 
 
 def latency_section(runs: Sequence[Run]) -> Section | None:
-    """Table 13, as far as the runs' own clocks tell it."""
-    timed = {run.name: latency_summary(run.each()) for run in runs if run.is_ours}
+    """Tables 13 and 14: the runs' own clocks, and prefill probes where there are some."""
+    timed = {run.name: latency_summary(run.each(), run.probes) for run in runs if run.is_ours}
     ours = [run for run in runs if run.name in timed and timed[run.name].num_samples]
     if not ours:
         return None
@@ -153,13 +153,24 @@ def latency_section(runs: Sequence[Run]) -> Section | None:
         one = timed[run.name]
         session = (run.report.manifest.get(SESSIONS) or [{}])[-1]
         setting = (one.num_samples, session.get("batch_size"), session.get("concurrency"))
-        rates = (one.completion_tokens, one.generate_tokens_per_s)
+        rates = (one.completion_tokens, one.generate_tokens_per_s, one.prefill_seconds, one.decode_tokens_per_s)
         rows.append(row(run.name, one.seconds, one.p90_seconds, one.num_slow, *rates, *setting))
     slow = f"over {SLOW_SECONDS:.0f} s"
-    times = ("median, s:3", "90 %, s:3", slow, "completion tokens:1", "tokens/s:1")
-    text = (
-        "Medians over answered samples, by the runs' own clocks. Only comparable at one batch size, one concurrency "
-        "and on one machine; tokens/s holds the prefill too."
+    heads = columns(
+        *("run", "median, s:3", "90 %, s:3", slow, "completion tokens:1", "tokens/s with prefill:1"),
+        *("cold prefill, s:3", "decode tokens/s:1", "samples", "batch", "concurrency"),
     )
-    heads = columns("run", *times, "samples", "batch", "concurrency")
-    return Section("Time", text, [Table("Time per sample", heads, rows, conditions(ours))])
+    text = (
+        "Medians over answered samples, by the runs' own clocks; prefill by probes of one token on a cold cache. Only "
+        "comparable at one batch size, one concurrency and on one machine."
+    )
+    tables = [Table("Time per sample", heads, rows, conditions(ours))]
+    for run in ours:
+        if run.probes:
+            lengths = [
+                row(f"{part.least_tokens:,}+", part.median_tokens, part.median_seconds, part.num_probes)
+                for part in prefill_by_length(run.probes.values())
+            ]
+            heads = columns("prompt tokens", "median tokens:0", "median prefill, s:3", "probes")
+            tables.append(Table(f"Prefill of {run.name}, by length of the prompt", heads, lengths, conditions([run])))
+    return Section("Time", text, tables)

@@ -69,20 +69,17 @@ class RunFolder:
         predictions = {prediction.id: prediction for prediction in read_predictions(file, repair=True)}
         if drop_failed:
             kept = [one for one in predictions.values() if one.status is not Status.FAILED]
-            write_whole(file, "".join(map(to_line, kept)))
+            write_whole(file, "".join(f"{to_line(one)}\n" for one in kept))
             return {one.id: one.status for one in kept}
         return {identifier: prediction.status for identifier, prediction in predictions.items()}
 
     def append(self, predictions: Iterable[Prediction]) -> None:
-        """Append, one write per line; on the disk when this returns."""
+        """Append to the tasks' files; on the disk when this returns."""
         by_task: dict[str, list[str]] = {}
         for prediction in predictions:
             by_task.setdefault(prediction.task, []).append(to_line(prediction))
         for task, lines in by_task.items():
-            with (self.path / f"{task}.jsonl").open("ab", buffering=0) as file:
-                for line in lines:
-                    _write_all(file.fileno(), line.encode("utf-8"))
-                os.fsync(file.fileno())
+            append_lines(self.path / f"{task}.jsonl", lines)
 
     def open_manifest(self, asked: Mapping[str, Any], session: Mapping[str, Any]) -> None:
         """Write what this run is; refuse to go on with a run that is another one.
@@ -117,6 +114,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def require_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run that the command line made. Raises InputError for any other."""
+    manifest = read_manifest(folder)
+    missing = [key for key in ("system", "engine", "model", "selector", "style", "policy") if key not in manifest]
+    if missing:
+        raise InputError(f"'{folder}' does not say its {', '.join(missing)}; give a run that `seer eval predict` made")
+    return manifest
+
+
 def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
     """Seer's own predictions of one task, in the file's order. `repair` cuts off a last line that is not whole."""
     try:
@@ -141,9 +147,17 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
 
 
 def to_line(prediction: Prediction) -> str:
-    """One JSON line. Lone surrogates, which UTF-8 cannot hold, become question marks."""
+    """One line of JSON, without its end. Lone surrogates, which UTF-8 cannot hold, become question marks."""
     text = json.dumps(prediction.model_dump(mode="json"), ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode("utf-8") + "\n"
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append lines, each by one write, so that only the last can be torn; on the disk when this returns."""
+    with path.open("ab", buffering=0) as file:
+        for line in lines:
+            _write_all(file.fileno(), line.encode("utf-8") + b"\n")
+        os.fsync(file.fileno())
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -10,10 +10,12 @@ leaves them out and says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from seer.evaluation.latency import PrefillProbe
 from seer.evaluation.longbench import ScoreReport, score_folder
+from seer.evaluation.probing import read_probes
 from seer.evaluation.runfiles import read_manifest, read_predictions
 from seer.evaluation.scorers import CodeRatio, Postprocess
 from seer.evaluation.tasks import TASKS
@@ -28,6 +30,8 @@ class Run:
     name: str
     report: ScoreReport
     predictions: Predictions
+    probes: Mapping[str, PrefillProbe] = field(default_factory=dict)
+    """By input id; empty where `seer eval probe` has not been run."""
 
     @property
     def is_ours(self) -> bool:
@@ -58,4 +62,4 @@ def load_run(
         for task in TASKS:
             if task in report.tasks:
                 predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}
-    return Run(name or folder.resolve().name, report, predictions)
+    return Run(name or folder.resolve().name, report, predictions, read_probes(folder))
