@@ -67,7 +67,7 @@ def test_pdf_and_dataset_formats(report, tmp_path):
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
     datasets = pytest.importorskip("datasets")
     run("render", report, "-o", tmp_path / "rows", "--format", "hf")
-    rows = datasets.load_from_disk(str(tmp_path / "rows"))
+    rows = datasets.load_dataset(str(tmp_path / "rows"), split="train", cache_dir=str(tmp_path / "cache"))
     assert "".join(rows["text"]) == report.read_text(encoding="utf-8")
     assert rows[0]["image"].size == (595, 842)
 
@@ -91,6 +91,14 @@ def test_plan_compares_styles(report):
     assert auto["vision_tokens"] <= seer["vision_tokens"]
     assert seer["ratio"] == pytest.approx(seer["text_tokens"] / seer["vision_tokens"], abs=1e-3)
     assert "vision tokens" in run("plan", report).stdout
+
+
+def test_plan_of_a_pdf_shows_what_its_own_pages_cost(report, tmp_path):
+    run("render", report, "-o", tmp_path / "report.pdf")
+    record = json.loads(run("plan", tmp_path / "report.pdf", "--styles", "seer", "--json").stdout)
+    own, seer = record["styles"]
+    assert own["style"] == "pdf" and own["pages"] == len(render_text(report.read_text(encoding="utf-8")).pages)
+    assert own["vision_tokens"] > seer["vision_tokens"]
 
 
 def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):

@@ -115,8 +115,9 @@ def plan(
     Example: seer plan report.txt --styles seer,auto --set font_size_pt=8
     """
     from seer.counting import load_counter
+    from seer.rendering.output import keeps_own_pages
+    from seer.rendering.plan import own_pages_row, settle
     from seer.rendering.plan import plan as plan_text
-    from seer.rendering.plan import settle
 
     options = {"encoding": encoding, "pages": pages, "ocr": _one_of("--ocr", ocr, ("auto", "always", "never"))}
     document = _load(file, "seer", options | {"password": password}, quiet=as_json)
@@ -125,6 +126,9 @@ def plan(
     counter = load_counter(model)
     text_tokens = counter.count(document.text)
     wanted: list[PageStyle | str] = [settle(document.text, name, **changes) for name in names]
+    measured = list(zip(names, plan_text(document.text, wanted), strict=True)) if document.text else []
+    if keeps_own_pages(document):
+        measured.insert(0, (document.style.name, own_pages_row(document)))
     rows = [
         {
             "style": name,
@@ -132,10 +136,10 @@ def plan(
             "pages": row.pages,
             "vision_tokens": row.vision_tokens,
             "text_tokens": text_tokens,
-            "ratio": round(text_tokens / row.vision_tokens, 3) if row.vision_tokens else 0.0,
-            "letter_height_px": round(row.letter_height_px, 2),
+            "ratio": round(text_tokens / row.vision_tokens, 3),
+            "letter_height_px": None if row.letter_height_px is None else round(row.letter_height_px, 2),
         }
-        for name, row in zip(names, plan_text(document.text, wanted), strict=True)
+        for name, row in measured
     ]
     if as_json:
         typer.echo(json.dumps({"document": document.name, "counter": counter.name, "styles": rows}))
@@ -252,7 +256,7 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
             f"{row['pages']:,}",
             f"{row['vision_tokens']:,}",
             f"{row['ratio']:.2f}",
-            f"{row['letter_height_px']:.1f}",
+            "" if row["letter_height_px"] is None else f"{row['letter_height_px']:.1f}",
         )
     Console(highlight=False).print(table)
 

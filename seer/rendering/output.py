@@ -23,11 +23,12 @@ from seer.rendering.measure import Measure
 from seer.rendering.pdf import pdf_bytes
 from seer.rendering.png import png_bytes
 from seer.rendering.raster import draw_page
-from seer.schema import Document, PageStyle
+from seer.schema import Document, Page, PageStyle
 
 Format = Literal["png", "pdf", "hf"]
 MANIFEST = "manifest.json"
 _BATCH_PAGES = 32
+_SHARD_PAGES = 1000
 
 
 def write_pages(
@@ -68,7 +69,10 @@ def write_pdf(document: Document, path: Path) -> None:
 
 
 def write_dataset(document: Document, folder: Path) -> None:
-    """Write the document as a Hugging Face dataset on disk: one row a page, its picture as an Image feature."""
+    """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` gives one row a page.
+
+    Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded.
+    """
     from datasets import Dataset, Features, Image, Value, disable_progress_bars
 
     disable_progress_bars()
@@ -84,22 +88,28 @@ def write_dataset(document: Document, folder: Path) -> None:
             "content_hash": Value("string"),
         }
     )
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for former in (folder / "data").glob("train-*.parquet"):
+        former.unlink()
+    num_shards = -(-len(document.pages) // _SHARD_PAGES)
+    for shard in range(num_shards):
+        pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
+        rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
+        rows.to_parquet(str(folder / "data" / f"train-{shard:05d}-of-{num_shards:05d}.parquet"))
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for page in document:
-            yield {
-                "image": {"bytes": png_bytes(page.image()), "path": None},
-                # Arrow strings are UTF-8, which has no place for a lone surrogate
-                "text": page.text.encode("utf-8", "replace").decode(),
-                "document": document.name,
-                "page": page.number,
-                "label": page.label,
-                "start": page.start,
-                "end": page.end,
-                "content_hash": page.content_hash,
-            }
 
-    Dataset.from_list(list(rows()), features=features).save_to_disk(str(folder))
+def _row(document: Document, page: Page) -> dict[str, Any]:
+    return {
+        "image": {"bytes": png_bytes(page.image()), "path": None},
+        # Arrow strings are UTF-8, which has no place for a lone surrogate
+        "text": page.text.encode("utf-8", "replace").decode(),
+        "document": document.name,
+        "page": page.number,
+        "label": page.label,
+        "start": page.start,
+        "end": page.end,
+        "content_hash": page.content_hash,
+    }
 
 
 def manifest(document: Document) -> dict[str, Any]:

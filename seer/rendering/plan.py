@@ -15,7 +15,7 @@ from seer.rendering.fonts import load_chain
 from seer.rendering.layout import PIECE_CHARS, lay_out
 from seer.rendering.measure import Measure
 from seer.rendering.styles import STYLES, resolve_style
-from seer.schema import PageStyle
+from seer.schema import Document, PageStyle
 
 AUTO = "auto"
 _SAMPLE_WINDOWS = 16
@@ -29,13 +29,19 @@ class PlanRow:
     pages: int
     vision_tokens: int
     """After the model's own resize, without the markers around each page."""
-    letter_height_px: float
-    """Font size in pixels as the model sees it, after its resize of a full page."""
+    letter_height_px: float | None
+    """Font size in pixels as the model sees it, after its resize of a full page; None where it is not known."""
 
 
 def plan(text: str, styles: Iterable[str | PageStyle], geometry: VisionGeometry = GLM_41V) -> tuple[PlanRow, ...]:
     """One row for each style; `auto` stands for the layout it chooses. Raises InputError for an unknown style."""
     return tuple(_row(text, settle(text, style, geometry), geometry) for style in styles)
+
+
+def own_pages_row(document: Document, geometry: VisionGeometry = GLM_41V) -> PlanRow:
+    """What the pages of a document cost as they are, e.g. those of a PDF."""
+    tokens = sum(geometry.tokens(page.width_px, page.height_px) for page in document)
+    return PlanRow(document.style, len(document.pages), tokens, None)
 
 
 def settle(text: str, style: str | PageStyle, /, geometry: VisionGeometry = GLM_41V, **changes: object) -> PageStyle:
