@@ -43,9 +43,9 @@ class WordStore:
     def __init__(self) -> None:
         self.num_rows = 0
         self._size = 0
-        self._first = np.zeros(1024, np.int32)
-        self._count = np.zeros(1024, np.int32)
-        self._place = np.zeros(8192, np.int32)
+        self._first = np.zeros(1024, np.int64)
+        self._count = np.zeros(1024, np.int64)
+        self._place = np.zeros(8192, np.int64)
         self._word = np.zeros(8192, np.uint64)
 
     def append(self, counts: NDArray[np.int64], places: NDArray[np.int64], words: NDArray[np.uint64]) -> int:
@@ -59,20 +59,20 @@ class WordStore:
         self.num_rows, self._size = end_row, end
         return row
 
-    def counts(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    def counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._count[rows]
 
     def expand(
-        self, rows: NDArray[np.int32], origins: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-        """(place + its row's origin, word) of every word of every row."""
-        counts = self._count[rows]
-        total = int(counts.sum())
-        index = np.repeat(self._first[rows] - (np.cumsum(counts, dtype=np.int32) - counts), counts)
-        index += _counting(total)
+        self, rows: NDArray[np.int64], origins: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """(place + its row's origin, word) of every word of every row. Machine-size integers and `take` are quickest."""
+        counts = self._count.take(rows)
+        ends = np.cumsum(counts)
+        index = np.repeat(self._first.take(rows) - (ends - counts), counts)
+        index += _counting(len(index))
         places = np.repeat(origins, counts)
-        places += self._place[index]
-        return places, self._word[index]
+        places += self._place.take(index)
+        return places, self._word.take(index)
 
 
 class Atlas:
@@ -88,17 +88,17 @@ class Atlas:
         self.pad_px = _round_up(int(size_px * 2) + 2 * _WORD_PX)
         """Blank border around the page under construction: how far ink may reach beyond it."""
         self.stride_px = _round_up(page_width_px) + 4 * self.pad_px
-        self._row_of_key = np.full(chain.num_slots * PHASES, _UNBUILT, np.int32)
+        self._row_of_key = np.full(chain.num_slots * PHASES, _UNBUILT, np.int64)
         self._row_of_box: dict[int, int] = {}
         self._glyphs = WordStore()
-        self._aligned_of_row = np.full(1024 * _WORD_PX, _UNBUILT, np.int32)
+        self._aligned_of_row = np.full(1024 * _WORD_PX, _UNBUILT, np.int64)
         self._aligned = WordStore()
         # Pages may be drawn from several threads; the stores grow as they are read.
         self._lock = threading.Lock()
 
     def words(
         self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """(index, word): what to add to the page's words to draw each slot with its pen at that pixel of the page.
 
         Pixels count along the rows, `stride_px` a row.
@@ -108,25 +108,25 @@ class Atlas:
 
     def _words(
         self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         keys = self._rows(slots, phases) * _WORD_PX + (origins_px & (_WORD_PX - 1))
         if self._glyphs.num_rows * _WORD_PX > len(self._aligned_of_row):
-            grown = np.full(2 * self._glyphs.num_rows * _WORD_PX, _UNBUILT, np.int32)
+            grown = np.full(2 * self._glyphs.num_rows * _WORD_PX, _UNBUILT, np.int64)
             grown[: len(self._aligned_of_row)] = self._aligned_of_row
             self._aligned_of_row = grown
-        rows = self._aligned_of_row[keys]
+        rows = self._aligned_of_row.take(keys)
         if (rows == _UNBUILT).any():
             self._align(np.unique(keys[rows == _UNBUILT]))
-            rows = self._aligned_of_row[keys]
-        return self._aligned.expand(rows, (origins_px >> 3).astype(np.int32))
+            rows = self._aligned_of_row.take(keys)
+        return self._aligned.expand(rows, origins_px >> 3)
 
     def _align(self, keys: NDArray[np.int64]) -> None:
         """Shift glyphs onto word borders; what is pushed out of a word goes into the next one."""
         rows, shifts = np.divmod(keys, _WORD_PX)
-        index = np.arange(len(keys), dtype=np.int32)
+        index = np.arange(len(keys))
         owner = np.repeat(index, self._glyphs.counts(rows))
-        places, words = self._glyphs.expand(rows.astype(np.int32), np.zeros(len(keys), np.int32))
-        at = places.astype(np.int64) + shifts[owner]
+        places, words = self._glyphs.expand(rows, np.zeros(len(keys), np.int64))
+        at = places + shifts[owner]
         bits = ((at & (_WORD_PX - 1)) << 3).astype(np.uint64)
         # two steps, since shifting by 64 is undefined
         parts = np.concatenate((words << bits, (words >> np.uint64(1)) >> (np.uint64(63) - bits)))
@@ -142,11 +142,11 @@ class Atlas:
         """The row of each slot at its phase in `_glyphs`, drawing those not yet there."""
         boxes = slots >= MISSING
         keys = np.where(boxes, 0, slots * PHASES + phases)
-        rows = self._row_of_key[keys].astype(np.int64)
+        rows = self._row_of_key.take(keys)
         unbuilt = rows == _UNBUILT
         if unbuilt.any():
             self._build(np.unique(keys[unbuilt]))
-            rows = self._row_of_key[keys].astype(np.int64)
+            rows = self._row_of_key.take(keys)
         for place in np.flatnonzero(boxes).tolist():
             code = int(slots[place]) - MISSING
             if code not in self._row_of_box:
@@ -168,7 +168,7 @@ class Atlas:
             levels = self._rasterise(glyphs[batch], phases[batch].tolist(), (left, bottom, right, top))
             # Half as dark as text, so that the mark is not taken for a character of the source.
             levels[marks[batch]] //= 2
-            self._row_of_key[keys[batch]] = self._add(levels, left, -top) + np.arange(len(levels), dtype=np.int32)
+            self._row_of_key[keys[batch]] = self._add(levels, left, -top) + np.arange(len(levels))
 
     def _bounds(self, glyphs: list[tuple[Font, int] | None]) -> tuple[int, int, int, int]:
         """(left, bottom, right, top) in pixels that hold every one of the glyphs at any phase; whole words wide."""
@@ -277,11 +277,11 @@ def _piled_up(x: NDArray[np.int64], baseline: NDArray[np.int64]) -> NDArray[np.b
 
 
 @lru_cache(maxsize=1)
-def _numbers(size: int) -> NDArray[np.int32]:
-    return np.arange(size, dtype=np.int32)
+def _numbers(size: int) -> NDArray[np.int64]:
+    return np.arange(size)
 
 
-def _counting(total: int) -> NDArray[np.int32]:
+def _counting(total: int) -> NDArray[np.int64]:
     """0, 1, 2 … below `total`, from a shared array: do not write to it."""
     return _numbers(1 << max(17, (total - 1).bit_length()))[:total]
 
