@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from seer.errors import InputError
 from seer.evaluation.cli import app
-from seer.evaluation.longbench import EXIT_GAPS
+from seer.evaluation.longbench import EXIT_GAPS, LongBenchRecord
 from seer.evaluation.report import build_report, write_report
 from seer.evaluation.runfiles import MANIFEST_NAME, to_line
 from seer.evaluation.runs import Run, load_run
@@ -102,6 +102,19 @@ def test_the_numbers_of_the_report(runs):
     assert tables["Time per sample"]["rows"][0][1] == 0.5
     cells = tables["full, by number of selected pages, minus the task's score by pictures"]["rows"][0]
     assert cells[2] == pytest.approx(66.67 - 33.33, abs=0.01)
+
+
+def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
+    text = "The ruin lies behind the hill. " * 300
+    records = [
+        LongBenchRecord(f"hotpotqa-{n}", "hotpotqa", "Where is the ruin?", text, ("x",), 1, "en", None)
+        for n in range(2)
+    ]
+    report = build_report(runs[:1], gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": ()}, records=records)
+    (section,) = (section for section in report.sections if section.title == "Page selection")
+    assert [table.title for table in section.tables] == ["Page selection", "full beside other selectors"]
+    rows = {row.cells[0]: row.cells for row in section.tables[1].rows}
+    assert rows["full"][3] == rows["first, matched budget"][3] == rows["oracle"][3] == 1
 
 
 def test_a_partial_run_is_named_under_every_table(tmp_path):

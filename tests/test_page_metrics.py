@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer.errors import InputError
+from seer.evaluation.forced import select_with_budgets, selector_rows
+from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import (
     PageMetric,
     all_hit,
@@ -21,6 +23,7 @@ from seer.evaluation.pages import (
     sample_score,
     split_at_median,
 )
+from seer.rendering import render_text
 
 pages = st.sets(st.integers(1, 6), max_size=4)
 
@@ -101,3 +104,55 @@ def test_broken_labels_are_named(tmp_path, content, message):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_page_labels(path)
+
+
+# ── Beside other selectors ───────────────────────────────────────────────────────────────────────
+
+FILLER = "nothing of note happened on that day, and the weather stayed as it was. " * 90
+
+
+def forced_records() -> list[LongBenchRecord]:
+    """Documents of several pages with one telling sentence far inside."""
+    texts = [FILLER + f"The lantern of Vell{n} was found in the mill. " + FILLER for n in range(4)]
+    return [
+        LongBenchRecord(f"r{n}", "hotpotqa", f"Where was the lantern of Vell{n} found?", text, ("mill",), 1, "en", None)
+        for n, text in enumerate(texts)
+    ]
+
+
+def telling_page(record: LongBenchRecord) -> int:
+    document = render_text(record.context, "seer")
+    return document.page_at(record.context.index("lantern")).number
+
+
+def test_selectors_get_the_budget_of_the_run():
+    records = forced_records()
+    gold = {record.id: (telling_page(record),) for record in records[:3]} | {"r3": ()}
+    own = {"r0": gold["r0"], "r1": (99,), "r2": (), "r3": ()}
+    budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
+    documents = select_with_budgets(records, gold, budgets, seed=3)
+    for name in ("bm25", "first", "random"):
+        assert {one: len(pages) for one, pages in documents.selections[name].items()} == budgets
+    rows = {row.name: row for row in selector_rows("mine", own, gold, documents)}
+    assert list(rows) == [
+        "mine",
+        "bm25, matched budget",
+        "first, matched budget",
+        "random, matched budget",
+        "all",
+        "oracle",
+    ]
+    assert rows["oracle"].gold_nonempty.f1 == rows["oracle"].all_samples.f1 == 1
+    assert rows["bm25, matched budget"].gold_nonempty.recall == 1, "the words stand on that page"
+    assert rows["all"].gold_nonempty.recall == 1
+    assert rows["mine"].gold_nonempty.f1 == pytest.approx(1 / 3)
+    assert rows["mine"].all_samples.f1 == pytest.approx((1 + 0 + 0 + 1) / 4)
+    assert rows["mine"].gold_nonempty.num_samples == 3
+    assert rows["mine"].many_pages is None
+    assert all(0.5 < overlap <= 1 for overlap in documents.overlaps.values())
+    assert set(documents.overlaps) == {"r0", "r1", "r2"}
+
+
+def test_inputs_without_a_label_or_a_budget_are_left_out():
+    documents = select_with_budgets(forced_records(), {"r0": (1,)}, {"r0": 1, "r1": 1})
+    assert set(documents.selections["all"]) == {"r0"}

@@ -21,8 +21,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seer.evaluation.cli_options import (
+    AsJson,
+    BatchSize,
+    CodeRatioOption,
+    Concurrency,
+    Data,
+    Device,
+    Engine,
+    Labels,
+    Limit,
+    Match,
+    MaxContext,
+    Model,
+    Out,
+    Partial,
+    PostprocessOption,
+    Prompts,
+    ReasoningTokens,
+    RetryFailed,
+    RetryRounds,
+    Selector,
+    Settings,
+    Style,
+    SystemName,
+    Tasks,
+)
+from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
+
 if TYPE_CHECKING:
-    from seer.evaluation.longbench import LongBenchRecord, ScoreReport
+    from seer.evaluation.longbench import LongBenchRecord
     from seer.evaluation.predict import OnProgress
 
 app = typer.Typer(
@@ -32,43 +60,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-Data = Annotated[Path, typer.Option(help="Folder of <task>.jsonl files with LongBench records.")]
-Out = Annotated[Path, typer.Option(help="Folder of the run: predictions and run.json.")]
-SystemName = Annotated[
-    str,
-    typer.Option(
-        "--system", help="seer, seer-k0 (no retrieval), visual, text, auto, or a forced selector such as bm25."
-    ),
-]
-Engine = Annotated[str, typer.Option(help="hf, scripted (no model: selects page 1 and quotes it), …")]
-Model = Annotated[str | None, typer.Option(help="Checkpoint folder, or the model's name where the engine has one.")]
-Selector = Annotated[
-    str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
-]
-Style = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Tasks = Annotated[str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all that are there.")]
-Limit = Annotated[int | None, typer.Option(help="Only the first N inputs of each task.")]
-BatchSize = Annotated[int, typer.Option(help="Inputs given to the system at once.")]
-Concurrency = Annotated[int, typer.Option(help="Batches in flight at once.")]
-RetryRounds = Annotated[int, typer.Option(help="Further rounds over inputs that failed (three is the paper's policy).")]
-RetryFailed = Annotated[bool, typer.Option(help="Also do again what an earlier session recorded as failed.")]
-ReasoningTokens = Annotated[
-    int | None,
-    typer.Option(help="Tokens granted on top of each task's limit. Default: 1024 where the system reasons, else 0."),
-]
-Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, in place of our own.")]
-MaxContext = Annotated[int | None, typer.Option(help="Text baselines: cut the middle out of longer documents.")]
-Labels = Annotated[Path | None, typer.Option(help="Gold pages by id (JSONL: id, pages), for the oracle selector.")]
-Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
-]
-PostprocessOption = Annotated[str, typer.Option("--postprocess", help="official, or glyph: white space collapsed.")]
-CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
-Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the scores as one last line of JSON.")]
 
 REASONING_TOKENS = 1024
 """The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
@@ -125,7 +116,8 @@ def longbench(
         match=match,
         settings=settings,
     )
-    _show(score_folder(out, postprocess=postprocess, code_ratio=code_ratio), as_json)
+    scored = score_folder(out, postprocess=postprocess, code_ratio=code_ratio)
+    show_scores(scored, as_json)
 
 
 @app.command()
@@ -221,15 +213,12 @@ def score(
     if benchmark != "longbench":
         raise InputError(f"no benchmark '{benchmark}' to score; known: longbench, docqa")
     report = score_folder(run, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
-    _show(report, as_json)
+    show_scores(report, as_json)
     if report.gaps:
         raise typer.Exit(EXIT_GAPS)
 
 
 def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from seer.errors import InputError
     from seer.evaluation.docqa import read_docqa, read_docqa_predictions, score_docqa
     from seer.evaluation.docqa_rules import DocProtocol
@@ -239,15 +228,7 @@ def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: b
     if protocol not in set(DocProtocol):
         raise InputError(f"no protocol '{protocol}'; known: {', '.join(DocProtocol)}")
     report = score_docqa(read_docqa(gold), read_docqa_predictions(predictions), DocProtocol(protocol))
-    table = Table(
-        title=f"Document QA, protocol {protocol}", caption=f"{report.overall.num_failures} failed inputs count 0"
-    )
-    table.add_column("group", no_wrap=True)
-    for name in ("accuracy", "F1", "questions"):
-        table.add_column(name, justify="right")
-    for name, group in {"all": report.overall, **report.groups}.items():
-        table.add_row(name, f"{100 * group.accuracy:.2f}", f"{100 * group.f1:.2f}", str(group.num_questions))
-    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    show_docqa(report, as_json)
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
 
@@ -258,6 +239,10 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for report.html, report.md and report.json.")],
     title: Annotated[str, typer.Option(help="Heading of the report.")] = "LongBench",
     labels: Labels = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="With --labels: the benchmark's records, to run other selectors beside each run."),
+    ] = None,
     postprocess: PostprocessOption = "official",
     code_ratio: CodeRatioOption = "difflib",
     partial: Partial = False,
@@ -271,7 +256,9 @@ def report(
 
     loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]
     gold = read_page_labels(labels) if labels else None
-    for path in write_report(build_report(loaded, title=title, gold_pages=gold, seed=seed), out):
+    records = read_data(data, None, None) if data and labels else ()
+    built = build_report(loaded, title=title, gold_pages=gold, records=records, seed=seed)
+    for path in write_report(built, out):
         typer.echo(str(path))
     if any(run.report.gaps for run in loaded):
         raise typer.Exit(EXIT_GAPS)
@@ -320,9 +307,6 @@ def tokens(
     """What reading would cost, without a model: prompts are built and counted as pictures, with pages, as text."""
     from dataclasses import asdict
 
-    from rich.console import Console
-    from rich.table import Table
-
     from seer.counting import tekken_encoder
     from seer.evaluation.dryrun import dry_token_tables
     from seer.models import load_encoder
@@ -331,18 +315,7 @@ def tokens(
     encoder = load_encoder(model)[0] if model else tekken_encoder()
     with _progress("counting") as on_progress:
         tables = dry_token_tables(records, encoder, style, lambda done, total: on_progress(done, total, 0))
-    shown = Table(
-        title=f"Prompt tokens of {len(records)} inputs, means over {len(tables['text'].tasks)} tasks",
-        caption=f"counted by {model or 'tekken'}, page style {style}\nratio: mean over tasks of full text / prompt",
-    )
-    shown.add_column("reading", no_wrap=True)
-    for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer than text", "left out"):
-        shown.add_column(name, justify="right")
-    for name, table in tables.items():
-        row = table.overall
-        means = (f"{mean:,.0f}" for mean in (row.textual, row.visual, row.retrieved, row.prompt))
-        shown.add_row(name, *means, f"{row.compression:.2f}", f"{table.num_dearer} tasks", str(row.num_left_out))
-    Console(stderr=as_json, highlight=False, markup=False).print(shown)
+    show_tokens(tables, len(records), model or "tekken", style, as_json)
     if as_json:
         typer.echo(
             json.dumps({"counter": model or "tekken", **{name: asdict(table) for name, table in tables.items()}})
@@ -400,48 +373,3 @@ def _progress(doing: str = "predicting") -> Iterator[OnProgress]:
             bar.update(line, completed=done, total=total, failed=failed)
 
         yield show
-
-
-# ── Showing ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _show(report: ScoreReport, as_json: bool) -> None:
-    """The table, on standard error where standard output is for JSON."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=_title(report), caption=_caption(report))
-    table.add_column("task", no_wrap=True)
-    table.add_column("metric", no_wrap=True)
-    for name in ("score", "inputs", "failed", "gaps"):
-        table.add_column(name, justify="right")
-    for category, mean in report.categories.items():
-        for name, task in report.tasks.items():
-            if task.task.category == category:
-                counts = (len(task.sample_scores), task.num_failures, task.num_missing)
-                table.add_row(name, task.task.metric.value, f"{task.score:.2f}", *map(str, counts))
-        table.add_row(f"= {category}", "mean", f"{mean:.2f}", style="bold")
-        table.add_section()
-    table.add_row("= all", "mean of categories", f"{report.macro:.2f}", "", str(report.failures), style="bold")
-    Console(stderr=as_json, highlight=False, markup=False).print(table)
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
-
-
-def _title(report: ScoreReport) -> str:
-    gaps = sum(report.gaps.values())
-    if gaps:
-        return f"LongBench, PARTIAL: {gaps} inputs missing"
-    if report.num_inputs < report.num_benchmark:
-        return f"LongBench, {report.num_inputs} of its {report.num_benchmark} inputs"
-    return "LongBench"
-
-
-def _caption(report: ScoreReport) -> str:
-    lines = [
-        f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",
-        f"prompts {report.manifest.get('prompts', 'not known')}, {report.failures} failed inputs count 0",
-    ]
-    if report.deep:
-        lines.append(f"{report.deep} samples that the published scorer would fail on and count 0")
-    return "\n".join(lines)

@@ -27,6 +27,7 @@ from seer.evaluation.runfiles import NUM_INPUTS, read_manifest
 from seer.evaluation.scorers import CodeRatio, Postprocess, Score, postprocess, score_sample
 from seer.evaluation.tasks import CATEGORIES, TASKS, Task
 
+QA_TASKS = ("qasper", "narrativeqa", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique")
 EXIT_GAPS = 4
 """Exit code of the command line where inputs are missing (3 is `seer ask`'s "not answerable")."""
 
@@ -147,6 +148,13 @@ class ScoreReport:
         return round(math.fsum(means) / len(means), 2)
 
     @property
+    def qa_mean(self) -> float | None:
+        """Plain mean of the seven question-answering tasks that the paper's controls use; None where one is missing."""
+        if not all(name in self.tasks for name in QA_TASKS):
+            return None
+        return round(math.fsum(self.tasks[name].score for name in QA_TASKS) / len(QA_TASKS), 2)
+
+    @property
     def failures(self) -> int:
         return sum(task.num_failures for task in self.tasks.values())
 
@@ -244,10 +252,10 @@ def _score_task(
         scores[identifier] = score.value
         num_failures += failed
         num_deep += score.deep
-    # fsum is exact, so that the order of the lines can't change the last digit. A score is never a mean over
-    # the survivors: failures stay in the denominator.
-    mean = math.fsum(scores.values()) / len(scores) if scores else 0.0
-    return TaskScore(task, round(100 * mean, 2), scores, num_expected, num_failures, num_deep)
+    # fsum is exact, so that the order of the lines can't change the last digit; times 100 before the division, as the
+    # published scorer does it. A score is never a mean over the survivors: failures stay in the denominator.
+    score = round(100 * math.fsum(scores.values()) / len(scores), 2) if scores else 0.0
+    return TaskScore(task, score, scores, num_expected, num_failures, num_deep)
 
 
 def _score_line(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from seer.errors import InputError, SeerError
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runfiles import NUM_INPUTS, RunFolder
-from seer.evaluation.tasks import build_question, find_task
+from seer.evaluation.tasks import build_context, build_question, find_task
 from seer.schema import Answer, Prediction, Status, Step
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Call
     from seer.systems.base import Task
 
     task = find_task(record.task)
-    context = record.context + record.input if task.input_ends_document else record.context
+    context = build_context(task, record.input, record.context)
     if options.max_context_tokens is not None:
         if count_tokens is None:
             raise InputError("max_context_tokens needs a tokenizer to count with; give --model or leave the limit out")

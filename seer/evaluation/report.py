@@ -17,6 +17,7 @@ from typing import Any
 
 from seer.errors import InputError
 from seer.evaluation import report_cases, report_controls, report_reading, report_scores
+from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runfiles import write_whole
 from seer.evaluation.runs import Run
 from seer.evaluation.tables import Report, to_json, to_markdown
@@ -30,9 +31,12 @@ def build_report(
     *,
     title: str = "LongBench",
     gold_pages: GoldPages | None = None,
+    records: Sequence[LongBenchRecord] = (),
     seed: int = 0,
 ) -> Report:
-    """All sections that the runs allow. Raises InputError: no runs, or two with one name."""
+    """All sections that the runs allow. With `gold_pages`, page selection; with `records` also its baselines.
+
+    Raises InputError: no runs, or two with one name."""
     if not runs:
         raise InputError("there is nothing to report on; give the folder of at least one run")
     names = [run.name for run in runs]
@@ -45,7 +49,7 @@ def build_report(
         report_scores.comparison_section(runs, seed),
         report_reading.tokens_section(runs),
         report_reading.selection_section(runs),
-        report_reading.page_section(runs, gold_pages or {}),
+        report_reading.page_section(runs, gold_pages or {}, records, seed),
         report_controls.scope_section(runs),
         report_controls.heterogeneity_section(runs),
         report_reading.latency_section(runs),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from seer.evaluation.conditions import conditions, left_out
+from seer.evaluation.forced import select_with_budgets, selector_rows
 from seer.evaluation.latency import SLOW_SECONDS, latency_summary, prefill_by_length
+from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import PageMetric, page_score
 from seer.evaluation.paper import PAPER_FIGURES, PAPER_FULL_TEXT_TOKENS, PAPER_PAGE_SELECTION, PAPER_SELECTION
 from seer.evaluation.runfiles import SESSIONS
@@ -14,7 +16,6 @@ from seer.evaluation.selections import SelectionSummary, selection_summary, sele
 from seer.evaluation.tables import Bar, Cell, Chart, Section, Table, columns, row
 from seer.evaluation.tokens import TokenRow, token_table
 
-MANY_GOLD_PAGES = 3
 MANY_SELECTED = 5
 """Selections of this many pages and more are shown as one."""
 
@@ -113,33 +114,60 @@ def _shares(summary: SelectionSummary) -> list[float]:
     return [100 * number / summary.num_samples for number in counts]
 
 
-def page_section(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]]) -> Section | None:
-    """Table 17: selections against page labels."""
-    labelled = {run.name: [(one.selected_pages, gold[one.id]) for one in run.each() if one.id in gold] for run in runs}
+def page_section(
+    runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], records: Sequence[LongBenchRecord], seed: int
+) -> Section | None:
+    """Table 17: selections against page labels, and beside baselines where the records are at hand."""
+    labelled = {run.name: {one.id: one.selected_pages for one in run.each() if one.id in gold} for run in runs}
     ours = [run for run in runs if labelled[run.name]]
     if not ours:
         return None
     rows = []
     for run in ours:
-        pairs = labelled[run.name]
+        pairs = [(pages, gold[identifier]) for identifier, pages in labelled[run.name].items()]
         subset = page_score(pairs, PageMetric.GOLD_NONEMPTY)
         whole = page_score(pairs, PageMetric.ALL_SAMPLES)
-        many = page_score([pair for pair in pairs if len(pair[1]) > MANY_GOLD_PAGES])
         others = [page_score(pairs, metric).f1 for metric in (PageMetric.DOCLENS, PageMetric.SIMPLEDOC)]
         first = (subset.precision, subset.recall, subset.f1, subset.mean_pages, subset.num_samples)
-        rows.append(row(run.name, *first, whole.f1, whole.num_samples, *others, many.f1 if many.num_samples else None))
+        rows.append(row(run.name, *first, whole.f1, whole.num_samples, *others))
     for name, f1, all_f1 in PAPER_PAGE_SELECTION:
-        rows.append(row(name, None, None, f1, None, None, all_f1, None, None, None, None, kind="paper"))
+        rows.append(row(name, None, None, f1, None, None, all_f1, None, None, None, kind="paper"))
     text = (
         "Selections against answer-conditioned page labels. Precision, recall and F1 are means over samples that have "
         "relevant pages; the all-sample F1 wants an empty selection where there are none."
     )
     heads = columns(
         *("run", "precision:3", "recall:3", "F1:3", "pages:2", "samples with gold", "all-sample F1:3", "samples"),
-        *("DocLens F1:3", "SimpleDoc F1:3", "F1, over 3 gold pages:3"),
+        *("DocLens F1:3", "SimpleDoc F1:3"),
     )
-    table = Table("Page selection", heads, rows, conditions(ours, *left_out(runs, ours)))
-    return Section("Page selection", text, [table])
+    tables = [Table("Page selection", heads, rows, conditions(ours, *left_out(runs, ours)))]
+    if records:
+        tables += [_baseline_table(run, labelled[run.name], gold, records, seed) for run in ours]
+    return Section("Page selection", text, tables)
+
+
+def _baseline_table(
+    run: Run,
+    own: Mapping[str, tuple[int, ...]],
+    gold: Mapping[str, tuple[int, ...]],
+    records: Sequence[LongBenchRecord],
+    seed: int,
+) -> Table:
+    budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
+    style = str(run.report.manifest.get("style") or "seer")
+    documents = select_with_budgets(records, gold, budgets, style=style, seed=seed)
+    rows = []
+    for one in selector_rows(run.name, own, gold, documents):
+        subset = one.gold_nonempty
+        whole = (subset.precision, subset.recall, subset.f1, subset.mean_pages, one.all_samples.f1)
+        parts = (one.low_overlap, one.high_overlap, one.many_pages)
+        rows.append(row(one.name, *whole, *(part.f1 if part else None for part in parts)))
+    heads = columns(
+        *("selector", "precision:3", "recall:3", "F1:3", "pages:2", "all-sample F1:3"),
+        *("F1, low overlap:3", "F1, high overlap:3", "F1, over 3 gold pages:3"),
+    )
+    note = f"Budgets matched per sample, at least one page; random with seed {seed}; overlap split at its median"
+    return Table(f"{run.name} beside other selectors", heads, rows, conditions([run], note))
 
 
 def latency_section(runs: Sequence[Run]) -> Section | None:

@@ -69,7 +69,7 @@ def scores_section(runs: Sequence[Run], seed: int) -> Section:
 
 
 def _task_table(runs: Sequence[Run]) -> Table:
-    papers = [paper for paper in PAPER_FIGURES if paper.tasks]
+    papers = [paper for paper in PAPER_FIGURES if paper.tasks or paper.qa_mean]
     names = [*(run.name for run in runs), *(paper.name for paper in papers)]
     rows = []
     for category in CATEGORIES:
@@ -83,6 +83,8 @@ def _task_table(runs: Sequence[Run]) -> Table:
             rows.append(row(f"mean of {category}", *means, *(None for _ in papers), kind="total"))
     macros = [*(run.report.macro for run in runs), *(paper.macro for paper in papers)]
     rows.append(row("mean of categories", *macros, kind="total"))
+    seven = [*(run.report.qa_mean for run in runs), *(paper.qa_mean for paper in papers)]
+    rows.append(row("mean of 7 QA tasks", *seven, kind="total"))
     heads = [Column("task"), *(Column(name, 2) for name in names)]
     return Table("Scores by task", heads, rows, conditions(runs, _PAPERS))
 

@@ -242,6 +242,11 @@ def find_task(name: str) -> Task:
     return TASKS[name]
 
 
+def build_context(task: Task, record_input: str, record_context: str) -> str:
+    """The document: the record's context, with its input at the end where the input goes on with it."""
+    return record_context + record_input if task.input_ends_document else record_context
+
+
 def build_question(task: Task, record_input: str, templates: Mapping[str, str] | None = None) -> str:
     """The question put to a system that is given the document apart.
 

@@ -1,0 +1,92 @@
+"""Results of `seer eval` as tables in a terminal: on standard error where standard output is for JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from seer.evaluation.docqa import DocQAReport
+    from seer.evaluation.longbench import ScoreReport
+    from seer.evaluation.tokens import TokenTable
+
+
+def show_scores(report: ScoreReport, as_json: bool) -> None:
+    """The table, on standard error where standard output is for JSON."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=_title(report), caption=_caption(report))
+    table.add_column("task", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    for name in ("score", "inputs", "failed", "gaps"):
+        table.add_column(name, justify="right")
+    for category, mean in report.categories.items():
+        for name, task in report.tasks.items():
+            if task.task.category == category:
+                counts = (len(task.sample_scores), task.num_failures, task.num_missing)
+                table.add_row(name, task.task.metric.value, f"{task.score:.2f}", *map(str, counts))
+        table.add_row(f"= {category}", "mean", f"{mean:.2f}", style="bold")
+        table.add_section()
+    table.add_row("= all", "mean of categories", f"{report.macro:.2f}", "", str(report.failures), style="bold")
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
+
+
+def _title(report: ScoreReport) -> str:
+    gaps = sum(report.gaps.values())
+    if gaps:
+        return f"LongBench, PARTIAL: {gaps} inputs missing"
+    if report.num_inputs < report.num_benchmark:
+        return f"LongBench, {report.num_inputs} of its {report.num_benchmark} inputs"
+    return "LongBench"
+
+
+def _caption(report: ScoreReport) -> str:
+    lines = [
+        f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",
+        f"prompts {report.manifest.get('prompts', 'not known')}, {report.failures} failed inputs count 0",
+    ]
+    if report.deep:
+        lines.append(f"{report.deep} samples that the published scorer would fail on and count 0")
+    return "\n".join(lines)
+
+
+def show_docqa(report: DocQAReport, as_json: bool) -> None:
+    """Accuracy and F1, overall and by group."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"Document QA, protocol {report.protocol.value}",
+        caption=f"{report.overall.num_failures} failed inputs count 0",
+    )
+    table.add_column("group", no_wrap=True)
+    for name in ("accuracy", "F1", "questions"):
+        table.add_column(name, justify="right")
+    for name, group in {"all": report.overall, **report.groups}.items():
+        table.add_row(name, f"{100 * group.accuracy:.2f}", f"{100 * group.f1:.2f}", str(group.num_questions))
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+
+
+def show_tokens(tables: Mapping[str, TokenTable], num_inputs: int, counter: str, style: str, as_json: bool) -> None:
+    """Means over tasks, a row for each way of reading."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(
+        title=f"Prompt tokens of {num_inputs} inputs, means over {len(tables['text'].tasks)} tasks",
+        caption=f"counted by {counter}, page style {style}\nratio: mean over tasks of full text / prompt",
+    )
+    shown.add_column("reading", no_wrap=True)
+    for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer than text", "left out"):
+        shown.add_column(name, justify="right")
+    for name, table in tables.items():
+        row = table.overall
+        means = (f"{mean:,.0f}" for mean in (row.textual, row.visual, row.retrieved, row.prompt))
+        shown.add_row(name, *means, f"{row.compression:.2f}", f"{table.num_dearer} tasks", str(row.num_left_out))
+    Console(stderr=as_json, highlight=False, markup=False).print(shown)
