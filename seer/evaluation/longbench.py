@@ -254,8 +254,8 @@ def _score_task(
         num_deep += score.deep
     # fsum is exact, so that the order of the lines can't change the last digit; times 100 before the division, as the
     # published scorer does it. A score is never a mean over the survivors: failures stay in the denominator.
-    score = round(100 * math.fsum(scores.values()) / len(scores), 2) if scores else 0.0
-    return TaskScore(task, score, scores, num_expected, num_failures, num_deep)
+    points = round(100 * math.fsum(scores.values()) / len(scores), 2) if scores else 0.0
+    return TaskScore(task, points, scores, num_expected, num_failures, num_deep)
 
 
 def _score_line(
