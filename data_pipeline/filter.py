@@ -111,7 +111,7 @@ def same_line(given: str, gold: str) -> bool:
 
 
 def says_unanswerable(text: str) -> bool:
-    from seer.reading import NOT_ANSWERABLE
+    from seer.conversation import NOT_ANSWERABLE
 
     return NOT_ANSWERABLE.search(text) is not None
 

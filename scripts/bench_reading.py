@@ -79,7 +79,8 @@ def bench_stages(repeats: int) -> dict[str, float]:
     print(f"\nTwo stages, 6 pages, small model, median of {repeats}")
     print(f"  stage 1: {one.prompt_tokens:,} tokens, first token after {statistics.median(first):.3f} s")
     print(
-        f"  stage 2: {two.prompt_tokens - two.cached_tokens:,} new of {two.prompt_tokens:,} tokens, {two.cached_tokens:,} reused, "
+        f"  stage 2: {two.prompt_tokens - two.cached_tokens:,} new of {two.prompt_tokens:,} tokens, "
+        f"{two.cached_tokens:,} reused,"
     )
     print(f"           first token after {statistics.median(second):.3f} s ({ratio:.1%} of stage 1)")
     return {"stage2_reuse": round(min(reused), 4), "stage2_ttft_ratio": round(ratio, 4)}
@@ -155,10 +156,11 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
     The ratio of a task is that of its means, as in the paper's Table 2. Page budgets alternate between 1 and 2 so that
     their mean is 1.59, in each style's own pages.
     """
+    from seer.conversation import converse
     from seer.counting import tekken_encoder
     from seer.engines.scripted import ScriptedEngine, oracle_script
     from seer.policy import ReadingPolicy
-    from seer.reading import converse, read_batch
+    from seer.reading import read_batch
     from seer.rendering import render_text
     from seer.selection.base import build_selector
 

@@ -35,7 +35,7 @@ def main() -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     started = time.time()
-    steps = [step for step in run_steps(out)]
+    steps = run_steps(out)
     write_report(out, steps, time.time() - started)
     say(f"\n{UNTRAINED}\nLook at {show(out / 'report.html')} ({time.time() - started:.0f} s)")
 
@@ -106,9 +106,7 @@ def run(command: list) -> tuple[str, str]:
     words = [show(part) if isinstance(part, Path) else str(part) for part in command]
     typed = shlex.join(words)
     say(f"\n$ {typed}")
-    result = subprocess.run(
-        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT)
     printed = result.stdout.strip()
     say(printed)
     unanswered = {0, 1, 3} if words[:2] == ["seer", "ask"] else {0}
@@ -121,7 +119,9 @@ def run(command: list) -> tuple[str, str]:
 def write_report(out: Path, steps: list[tuple[str, str, str]], seconds: float) -> None:
     """report.md and report.html: every command with its output, and the trace of the question."""
     body = [f"# Seer, end to end\n\n> {UNTRAINED}\n\nThe whole road took {seconds:.0f} s.\n"]
-    page = [f"<h1>Seer, end to end</h1><p><b>{html.escape(UNTRAINED)}</b></p><p>The whole road took {seconds:.0f} s.</p>"]
+    page = [
+        f"<h1>Seer, end to end</h1><p><b>{html.escape(UNTRAINED)}</b></p><p>The whole road took {seconds:.0f} s.</p>"
+    ]
     for what, typed, printed in steps:
         shown = printed or "(nothing printed)"
         indented = "\n".join(f"    {line}" for line in [f"$ {typed}", *shown.splitlines()])
@@ -135,7 +135,9 @@ def write_report(out: Path, steps: list[tuple[str, str, str]], seconds: float) -
     )
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     (out / "report.md").write_text("".join(body), encoding="utf-8")
-    (out / "report.html").write_text(f"{head}<title>Seer</title><style>{style}</style>{''.join(page)}", encoding="utf-8")
+    (out / "report.html").write_text(
+        f"{head}<title>Seer</title><style>{style}</style>{''.join(page)}", encoding="utf-8"
+    )
 
 
 def write_lines(path: Path, records: list[dict]) -> None:

@@ -63,6 +63,8 @@ LAYERS = (
     ("collection", "encoding", "rendering", "shards"),
     ("counting", "models"),
     ("engines", "selection", "policy", "citations"),
+    ("reading_state",),
+    ("conversation",),
     ("reading",),
     ("systems", "console", "checks"),
     ("evaluation", "apps", "miniature"),

@@ -7,12 +7,13 @@ from fakes import make_document, small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seer.conversation import split_answer
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
 from seer.protocol import render_call
-from seer.reading import Reader, split_answer
+from seer.reading import Reader
 from seer.schema import Status
 from seer.selection.base import AllPages, FirstPages, OraclePages, RandomPages
 
@@ -165,6 +166,23 @@ def test_retrieved_tokens_never_exceed_their_cap(cap):
         assert document.text[excerpt.start : excerpt.end] == excerpt.text
     if observed.excerpts:
         assert answer.usage.retrieved - 1 <= cap
+
+
+def eager(request: Request) -> str:
+    """Asks for as much as it may, as often as it may."""
+    if request.constraint is None:
+        return "x<|user|>"
+    return f"<tool_call>{render_call(request.constraint.allowed[: request.constraint.max_pages])}</tool_call>"
+
+
+@given(st.lists(st.text(min_size=1, max_size=400), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_auto_keeps_its_promise_over_rounds(pages, rounds, max_pages):
+    document = make_document([page * 3 for page in pages])
+    policy = {"mode": "auto", "rounds": rounds, "max_pages": max_pages, "max_call_tokens": 32}
+    answer = reader(eager, **policy).ask(document, "q")
+    assert answer.status is Status.ANSWERED
+    assert answer.usage.prompt <= answer.usage.full_text
 
 
 texts = st.lists(st.text(min_size=1, max_size=400), min_size=1, max_size=6)

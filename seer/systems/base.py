@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from seer.conversation import converse
 from seer.errors import InputError, SeerError
 from seer.policy import ReadingPolicy
-from seer.reading import Reader, converse, read_batch
+from seer.reading import Reader, read_batch
 from seer.schema import Answer, PageStyle, Status
 from seer.selection.base import ModelPlusLexical, OraclePages, Selector, build_selector
 

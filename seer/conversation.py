@@ -1,0 +1,304 @@
+"""One conversation: look over all pages, select some, receive their exact text, reason, answer.
+
+`converse` is a generator: it yields lists of requests, is sent their generations, and returns an `Answer`. It knows no
+engine's ways and waits for nothing, so one loop serves a single question, a batch in lockstep and a server with many
+conversations at once; `seer.reading` drives it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from seer.citations import find_citations
+from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
+from seer.errors import EngineError, InputError
+from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
+from seer.protocol import (
+    CONTROL,
+    ParsedCall,
+    observation,
+    observation_without_text,
+    parse_call_text,
+    render_observation,
+)
+from seer.reading_state import (
+    OnStep,
+    OnText,
+    ReadingState,
+    another_round_fits,
+    full_text_tokens,
+    gate_mode,
+    page_costs,
+    page_room,
+    pages_fit,
+    usage_of,
+)
+from seer.schema import Answer, Document, Excerpt, Status, Turn
+from seer.selection.base import ModelPlusLexical, Selector
+
+Conversation = Generator[list[Request], list[Generation], Answer]
+_counter = itertools.count()
+
+NOT_ANSWERABLE = re.compile(
+    r"^\W*(this question is |the question is |it is )?(not answerable|unanswerable|(can ?not|can't) be answered)\b"
+    r"|^\W*(无法回答|不能回答|没有答案|文中未提及)",
+    re.I,
+)
+
+
+def converse(
+    document: Document,
+    question: str,
+    engine: Engine,
+    selector: Selector | ModelPlusLexical | None = None,
+    policy: ReadingPolicy | None = None,
+    on_step: OnStep | None = None,
+    on_text: OnText | None = None,
+) -> Conversation:
+    """One question over one document. `selector` None: the model selects by a tool call; ModelPlusLexical adds to it.
+
+    Every run ends in an Answer; what goes wrong on the way becomes its status and cause. Raises InputError for a
+    question that is empty and a document without pages, before anything is asked of the engine.
+    """
+    if not question.strip():
+        raise InputError("the question is empty; ask something")
+    if not document.pages:
+        raise InputError(f"'{document.name}' has no pages to read")
+    key = f"{document.name}#{next(_counter)}"
+    state = ReadingState(document, question, policy or ReadingPolicy(), engine, key, on_step, on_text)
+    started = time.perf_counter()
+    try:
+        answer = yield from _converse(state, selector)
+    except EngineError as error:
+        answer = Answer(
+            text="", status=Status.FAILED, cause=str(error), trace=tuple(state.steps), usage=usage_of(state)
+        )
+    finally:
+        engine.forget(key)
+    return answer.model_copy(update={"seconds": time.perf_counter() - started})
+
+
+def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> Conversation:
+    policy, document = state.policy, state.document
+    every = tuple(page.number for page in document.pages)
+    state.full_text = full_text_tokens(state)
+    extender = selector if isinstance(selector, ModelPlusLexical) else None
+    forced = None if isinstance(selector, ModelPlusLexical) else selector
+    chosen = forced.select(document, state.question, policy.selector_pages) if forced else None
+    mode = policy.mode
+    if mode == "auto":
+        mode = gate_mode(state, chosen)
+    if mode == "text":
+        whole = Excerpt(page=0, start=0, text=document.text)
+        state.say(Turn(kind="prompt", text=state.question, excerpts=(whole,)))
+        state.excerpts.append(whole)
+        return (yield from _answer(state))
+    shown = every
+    if mode == "select" and not pages_fit(state, every):
+        # the document is longer than the window: scan it in chunks, then read the pages that were found
+        if chosen is None:
+            chosen = yield from _scan_chunks(state)
+        shown = chosen or (1,)
+    state.say(Turn(kind="prompt", text=state.question, pages=shown))
+    if mode == "visual":
+        return (yield from _answer(state))
+    for round_number in range(policy.rounds):
+        left = tuple(page for page in shown if page not in state.selected)
+        if not left or (round_number and not another_round_fits(state)):
+            break
+        if chosen is not None:
+            state.say(Turn(kind="call", pages=chosen))
+            pages: tuple[int, ...] | None = chosen
+        else:
+            pages = yield from _select(state, left, required=round_number == 0)
+        if pages is None:  # the model went on to answer instead
+            return _finish(state)
+        if extender is not None:
+            pages = _extend(state, extender, pages, left)
+        _retrieve(state, pages)
+        if chosen is not None or not pages:
+            break
+    return (yield from _answer(state))
+
+
+# ── Stage 1: select ──────────────────────────────────────────────────────────────────────────────
+
+
+def _select(
+    state: ReadingState, allowed: tuple[int, ...], *, required: bool
+) -> Generator[list[Request], list[Generation], tuple[int, ...] | None]:
+    """Ask for a call. Returns its pages; None where the model answered instead (`required` False)."""
+    policy = state.policy
+    constraint = SelectConstraint(allowed, policy.max_pages, required)
+    room = policy.max_call_tokens if required else policy.max_new_tokens
+    for attempt in range(policy.reasks + 1):
+        request = state.request(constraint, room)
+        if attempt and policy.temperature == 0:
+            # greedy decoding would say the same again
+            request = replace(request, sampling=Sampling(room, 0.7, 0.95, 0, policy.seed + attempt))
+        (generation,) = yield [request]
+        _raise_failure(generation)
+        if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
+            _say_answer(state, generation)
+            return None
+        parsed = parse_call_text(generation.raw, allowed, policy.max_pages)
+        if not parsed.deviations:
+            if generation.ids is not None:
+                state.written[len(state.turns)] = generation.ids
+            state.say(Turn(kind="call", pages=parsed.pages), generation)
+            return parsed.pages
+        if policy.on_invalid_call != "reask" or attempt == policy.reasks:
+            break
+        _note(state, parsed, generation)
+    if policy.on_invalid_call == "reject":
+        _note(state, parsed, generation)
+        raise EngineError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
+    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    return parsed.pages
+
+
+def _extend(
+    state: ReadingState, extender: ModelPlusLexical, pages: tuple[int, ...], allowed: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Pages added to the model's own; the conversation goes on as if the model had asked for them all."""
+    more = tuple(page for page in extender.extend(state.document, state.question, pages) if page in allowed)
+    if more != pages:
+        state.turns[-1] = Turn(kind="call", pages=more)
+        state.written.pop(len(state.turns) - 1, None)
+        state.steps[-1] = state.steps[-1].model_copy(update={"turn": state.turns[-1]})
+    return more
+
+
+def _note(state: ReadingState, parsed: ParsedCall, generation: Generation) -> None:
+    """Keep an unusable call in the trace without letting it into the conversation."""
+    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    state.turns.pop()
+
+
+def _scan_chunks(state: ReadingState) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
+    """Select within every chunk of pages at once; returns the union, at most as many pages as the window holds."""
+    policy, document = state.policy, state.document
+    costs = page_costs(state)
+    room = page_room(state)
+    requests, runs = [], chunk_pages(costs, room)
+    for n, run in enumerate(runs):
+        pages = tuple(run)
+        prompt = Turn(kind="prompt", text=state.question, pages=pages)
+        constraint = SelectConstraint(pages, policy.max_pages, required=True)
+        sampling = Sampling(policy.max_call_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+        shown = {number: document.page(number) for number in pages}
+        requests.append(Request(f"{state.key}/{n}", (prompt,), shown, {}, constraint, sampling))
+    generations = yield requests
+    found: list[int] = []
+    for request, run, generation in zip(requests, runs, generations, strict=True):
+        state.engine.forget(request.conversation)
+        _raise_failure(generation)
+        parsed = parse_call_text(generation.raw, tuple(run), policy.max_pages)
+        state.turns.append(request.turns[0])
+        state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+        found.extend(parsed.pages)
+    state.turns.clear()
+    limit = len(found)
+    while limit and sum(costs[page - 1] for page in found[:limit]) > room:
+        limit -= 1
+    return tuple(sorted(found[:limit]))
+
+
+# ── Stage 2: retrieve ────────────────────────────────────────────────────────────────────────────
+
+
+def _retrieve(state: ReadingState, pages: tuple[int, ...]) -> None:
+    state.selected.extend(pages)
+    if not state.policy.retrieve:
+        state.say(observation_without_text(pages))
+        return
+    excerpts: tuple[Excerpt, ...] = tuple(
+        Excerpt(page=number, start=page.start, text=page.text)
+        for number, page in ((number, state.document.page(number)) for number in pages)
+    )
+    budget = _observation_budget(state)
+    if budget is not None and state.encoder is not None:
+        excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.question)
+    state.excerpts.extend(excerpts)
+    state.say(observation(excerpts))
+
+
+def _observation_budget(state: ReadingState) -> int | None:
+    """Tokens that the next observation's text may take; None without a limit."""
+    limits = []
+    if state.policy.max_retrieved_tokens is not None and state.encoder is not None:
+        observed = [turn for turn in state.turns if turn.kind == "observation"]
+        spent = sum(state.encoder.count_text(f"\n{render_observation(turn)}\n") for turn in observed)
+        limits.append(max(0, state.policy.max_retrieved_tokens - spent))
+    if state.encoder is not None:
+        used = state.prompt_tokens() + 1  # the observation marker
+        if state.cap is not None:
+            limits.append(max(0, state.cap - used))
+        limits.append(max(0, state.engine.max_positions - state.policy.max_new_tokens - used))
+    return min(limits) if limits else None
+
+
+# ── Stage 3: reason ──────────────────────────────────────────────────────────────────────────────
+
+
+def _answer(state: ReadingState) -> Conversation:
+    (generation,) = yield [replace(state.request(None, state.policy.max_new_tokens), on_text=state.on_text)]
+    _raise_failure(generation)
+    _say_answer(state, generation)
+    return _finish(state)
+
+
+def _say_answer(state: ReadingState, generation: Generation) -> None:
+    think, answer, thought = split_answer(generation.parts)
+    if thought:
+        state.say(Turn(kind="think", text=think), None if answer else generation)
+    if answer or not thought:
+        state.say(Turn(kind="answer", text=answer), generation)
+
+
+def split_answer(parts: Sequence[tuple[str, str]]) -> tuple[str, str, bool]:
+    """(thinking, answer, whether there was thinking). An unclosed <think> holds all that follows it."""
+    think: list[str] = []
+    answer: list[str] = []
+    inside = thought = False
+    for name, text in parts:
+        if name == CONTROL.open_think:
+            inside = thought = True
+        elif name == CONTROL.close_think:
+            # some models open their thinking in the prompt and only close it
+            if not thought:
+                think, answer, thought = answer, [], True
+            inside = False
+        elif not name:
+            (think if inside else answer).append(text)
+    return "".join(think), "".join(answer).strip("\n") if thought else "".join(answer), thought
+
+
+def _finish(state: ReadingState) -> Answer:
+    said = {turn.kind: turn.text for turn in state.turns if turn.kind in ("think", "answer")}
+    text = said.get("answer", "")
+    if not text.strip():
+        last = state.steps[-1]
+        cause = "no answer within the token limit" if last.finish == "length" else "the model gave no answer"
+        status = Status.FAILED
+    else:
+        cause, status = "", Status.NOT_ANSWERABLE if NOT_ANSWERABLE.search(text) else Status.ANSWERED
+    retrieved = [excerpt for excerpt in state.excerpts if excerpt.page]
+    return Answer(
+        text=text,
+        status=status,
+        cause=cause,
+        selected_pages=tuple(sorted(state.selected)),
+        citations=find_citations(state.document, retrieved, text, said.get("think", "")),
+        usage=usage_of(state),
+        trace=tuple(state.steps),
+    )
+
+
+def _raise_failure(generation: Generation) -> None:
+    if generation.finish == "error":
+        raise EngineError(generation.error or "the engine failed without saying why")

@@ -1,0 +1,166 @@
+"""What a conversation has said and spent so far, and the token counts that its decisions rest on.
+
+Counts are exact: they come from the encoder that also makes the ids. Engines without one (remote servers) report what
+they counted themselves, and what cannot be known before sending is left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from seer.encoding import Encoder
+from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
+from seer.errors import InputError
+from seer.policy import Mode, ReadingPolicy, choose_mode
+from seer.protocol import observation, observation_without_text, render_observation
+from seer.schema import Document, Excerpt, LossClass, Page, Step, Turn, Usage
+
+OnStep = Callable[[Step], None]
+OnText = Callable[[str], None]
+
+
+@dataclass
+class ReadingState:
+    """What a conversation has said and spent so far."""
+
+    document: Document
+    question: str
+    policy: ReadingPolicy
+    engine: Engine
+    key: str
+    on_step: OnStep | None
+    on_text: OnText | None = None
+    turns: list[Turn] = field(default_factory=list)
+    written: dict[int, Sequence[int]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    excerpts: list[Excerpt] = field(default_factory=list)
+    selected: list[int] = field(default_factory=list)
+    full_text: int = 0
+    cap: int | None = None
+    """The gate's promise: the last prompt takes at most this many tokens."""
+
+    @property
+    def encoder(self) -> Encoder | None:
+        return self.engine.encoder
+
+    def say(self, turn: Turn, generation: Generation | None = None, deviations: Sequence[str] = ()) -> None:
+        self.turns.append(turn)
+        step = Step(turn=turn, deviations=tuple(deviations))
+        if generation is not None:
+            step = step.model_copy(
+                update=dict(
+                    raw=generation.raw,
+                    prompt_tokens=generation.prompt_tokens,
+                    completion_tokens=generation.completion_tokens,
+                    cached_tokens=generation.cached_tokens,
+                    seconds=generation.seconds,
+                    finish=generation.finish,
+                )
+            )
+        self.steps.append(step)
+        if self.on_step:
+            self.on_step(step)
+
+    def shown(self) -> dict[int, Page]:
+        return {n: self.document.page(n) for turn in self.turns if turn.kind == "prompt" for n in turn.pages}
+
+    def request(self, constraint: SelectConstraint | None, max_new_tokens: int, key: str = "") -> Request:
+        policy = self.policy
+        sampling = Sampling(max_new_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+        return Request(key or self.key, tuple(self.turns), self.shown(), dict(self.written), constraint, sampling)
+
+    def prompt_tokens(self) -> int:
+        assert self.encoder is not None
+        sizes = {number: (page.width_px, page.height_px) for number, page in self.shown().items()}
+        return len(self.encoder.encode(self.turns, sizes, self.written))
+
+
+def usage_of(state: ReadingState) -> Usage:
+    completion = sum(step.completion_tokens for step in state.steps)
+    cached = sum(step.cached_tokens for step in state.steps)
+    asked = [step.prompt_tokens for step in state.steps if step.prompt_tokens]
+    usage = Usage(prompt=asked[-1] if asked else 0, completion=completion, cached=cached, full_text=state.full_text)
+    if state.encoder is None or not state.turns:
+        return usage
+    sizes = {number: (page.width_px, page.height_px) for number, page in state.shown().items()}
+    given = [turn for turn in state.turns if turn.kind not in ("think", "answer")]
+    encoded = state.encoder.encode(given, sizes, {i: ids for i, ids in state.written.items() if i < len(given)})
+    return usage.model_copy(
+        update=dict(prompt=len(encoded), vision=encoded.vision_tokens, retrieved=encoded.count(LossClass.OBSERVATION))
+    )
+
+
+def full_text_tokens(state: ReadingState) -> int:
+    """What the prompt would take with the whole document as text."""
+    if state.encoder is None:
+        return 0
+    whole = Excerpt(page=0, start=0, text=state.document.text)
+    return len(state.encoder.encode([Turn(kind="prompt", text=state.question, excerpts=(whole,))], {}))
+
+
+def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:
+    encoder = state.encoder
+    if encoder is None:
+        raise InputError("mode 'auto' counts tokens before it sends them and this engine has no tokenizer; give one")
+    document = state.document
+    every = tuple(page.number for page in document.pages)
+    sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
+    visual = len(encoder.encode([Turn(kind="prompt", text=state.question, pages=every)], sizes))
+    if chosen is not None:
+        call, needed = call_tokens(encoder, chosen), observation_tokens(state, chosen)
+    else:
+        last = every[-min(state.policy.max_pages or len(every), len(every)) :]
+        call = max(call_tokens(encoder, last), state.policy.max_call_tokens)
+        needed = max(observation_tokens(state, pages) for pages in [(), *((number,) for number in every)])
+    state.cap = state.full_text
+    return choose_mode(state.full_text, visual, call, needed)
+
+
+def another_round_fits(state: ReadingState) -> bool:
+    """Under the gate's cap: is there room for one more call and the shortest observation?"""
+    if state.cap is None:
+        return True
+    return state.prompt_tokens() + state.policy.max_call_tokens + observation_tokens(state, ()) <= state.cap
+
+
+def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
+    prompt = Turn(kind="prompt", text="")
+    whole = encoder.encode([prompt, Turn(kind="call", pages=tuple(pages))], {})
+    return len(whole) - len(encoder.encode([prompt], {}))
+
+
+def observation_tokens(state: ReadingState, pages: Sequence[int]) -> int:
+    encoder = state.encoder
+    assert encoder is not None
+    if state.policy.retrieve:
+        document = state.document
+        turn = observation([Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in pages])
+    else:
+        turn = observation_without_text(pages)
+    return 1 + encoder.count_text(f"\n{render_observation(turn)}\n")
+
+
+def page_costs(state: ReadingState) -> list[int]:
+    """Tokens of each page in a prompt: its label, markers and vision tokens."""
+    encoder = state.encoder
+    assert encoder is not None
+    return [
+        encoder.geometry.tokens(page.width_px, page.height_px) + 2 + encoder.count_text(f"[Image {page.number}]")
+        for page in state.document.pages
+    ]
+
+
+def page_room(state: ReadingState) -> int:
+    """Positions for page images in one prompt. Counted in tokens, which are never fewer than positions."""
+    assert state.encoder is not None
+    text = len(state.encoder.encode([Turn(kind="prompt", text=state.question)], {}))
+    reserve = text + state.policy.max_call_tokens + state.policy.max_new_tokens + 16
+    return max(1, state.engine.max_positions - reserve)
+
+
+def pages_fit(state: ReadingState, pages: Sequence[int]) -> bool:
+    if state.encoder is None:
+        return True
+    costs = page_costs(state)
+    return sum(costs[number - 1] for number in pages) <= page_room(state)
