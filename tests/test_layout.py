@@ -168,6 +168,12 @@ def test_english_is_not_wrapped_as_chinese_for_one_chinese_character():
     assert all(word in words for line in lines_of(text, SMALL) for word in line.split())
 
 
+def test_a_long_run_before_crlf_leaves_no_blank_line():
+    lines = lines_of("x" * 100 + "\r\nend", SMALL)
+    assert "".join(lines[:-1]) == "x" * 100 + "\r\n" and lines[-1] == "end"
+    assert all(line.strip() for line in lines)
+
+
 def test_blank_lines_and_indentation_are_kept():
     assert lines_of("a\n\n  b\n", SMALL) == ["a\n", "\n", "  b\n"]
     first, _, second = render_text("a\n\n  b\n", SMALL).page(1).line_boxes()

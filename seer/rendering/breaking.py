@@ -54,7 +54,10 @@ _NAMES = [
 
 NEVER, AFTER_SPACES, ALWAYS = 0, 1, 2
 
+_ROW = 32
+"""Length of a row of the pair table, a power of two."""
 _UNKNOWN = 255
+_TAB = 9
 _ZWJ = 0x200D
 
 _CLASS_OF: dict[str, int] = {
@@ -109,8 +112,8 @@ def _classify(code: int) -> int:
 
 @cache
 def _pair_table() -> NDArray[np.uint8]:
-    """(27, 27) over (class before, class after): NEVER, AFTER_SPACES or ALWAYS. Later rules override earlier ones."""
-    table = np.full((len(_NAMES), len(_NAMES)), ALWAYS, np.uint8)
+    """(27, 32) over (class before, class after): NEVER, AFTER_SPACES or ALWAYS. Later rules override earlier ones."""
+    table = np.full((len(_NAMES), _ROW), ALWAYS, np.uint8)
     everything = range(len(_NAMES))
 
     def rule(before: list[int] | range, after: list[int] | range, value: int) -> None:
@@ -161,12 +164,12 @@ def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
     global _class_of_code
     if not len(_class_of_code):
         _class_of_code = np.full(0x110000, _UNKNOWN, np.uint8)
-    found = _class_of_code[codes]
-    unknown = codes[found == _UNKNOWN]
-    if len(unknown):
-        new = np.unique(unknown)
+    found = _class_of_code.take(codes)
+    unknown = found == _UNKNOWN
+    if unknown.any():
+        new = np.unique(codes[unknown])
         _class_of_code[new] = [_classify(code) for code in new.tolist()]
-        found = _class_of_code[codes]
+        found = _class_of_code.take(codes)
     return found
 
 
@@ -183,25 +186,37 @@ def break_opportunities(
         return allowed
     kinds, combining = _resolve_combining(codes, kinds)
     before, after = kinds[:-1], kinds[1:]
-    spaces = before == SP
-    if spaces.any():
-        # the last character before i that is no space; a leading space counts as itself
-        index = np.where(kinds == SP, 0, np.arange(num, dtype=np.int32))
-        before = kinds[np.maximum.accumulate(index, out=index)[:-1]]
-    value = _pair_table().ravel().take(before * np.int16(len(_NAMES)) + after)
+    pairs = kinds.astype(np.intp)
+    found = _pair_table().ravel().take(pairs[:-1] * _ROW + pairs[1:]) == ALWAYS
     if breaking == "spaces":
-        ideographs = ((before == ID) | (after == ID)) & (value == ALWAYS)
-        by_space = spaces | (kinds[:-1] == BK) | (kinds[:-1] == BA) & (codes[:-1] == 9)
-        found = (by_space | ideographs) & (after != SP) & (after != BK) | (kinds[:-1] == BK)
-    else:
-        found = (value == ALWAYS) | (value == AFTER_SPACES) & spaces
-    # Indentation stays with what it indents.
-    found &= ~(spaces & ((before == BK) | (before == SP)))
-    found &= ~((codes[:-1] == 13) & (codes[1:] == 10))
+        found &= (before == BK) | (before == ID) | (after == ID) | (codes[:-1] == _TAB)
+    _allow_after_spaces(found, kinds, breaking)
+    returns = codes[:-1] == 13
+    if returns.any():
+        found &= ~(returns & (codes[1:] == 10))
     if combining is not None:
         found &= ~combining[1:]
     allowed[1:] = found
     return allowed
+
+
+def _allow_after_spaces(found: NDArray[np.bool_], kinds: NDArray[np.uint8], breaking: str) -> None:
+    """Decide, in place, whether a line may begin after spaces: what stands before them and after them says so.
+
+    `found[i]` speaks of the character i + 1.
+    """
+    gaps = np.flatnonzero((kinds[:-1] == SP) & (kinds[1:] != SP) & (kinds[1:] != BK))
+    if not len(gaps):
+        return
+    last = gaps - 1
+    if (kinds[last] == SP).any():
+        index = np.where(kinds == SP, -1, np.arange(len(kinds)))
+        last = np.maximum.accumulate(index, out=index)[gaps]
+    # Spaces at the very start stand after nothing, as after a newline: indentation stays with what it indents.
+    before = np.where(last < 0, BK, kinds[last])
+    found[gaps] = before != BK
+    if breaking == "unicode":
+        found[gaps] &= _pair_table()[before, kinds[gaps + 1]] != NEVER
 
 
 def _resolve_combining(

@@ -137,7 +137,7 @@ class FontChain:
 
     def entries(self, codes: NDArray[np.uint32]) -> NDArray[np.int32]:
         """The entry of each code point; entries below ZERO_WIDTH_ENTRY are characters that no font covers."""
-        return self._entry_of_code[codes]
+        return self._entry_of_code.take(codes)
 
     def locate(self, slot: int) -> tuple[Font, int]:
         """The font and glyph id that a slot stands for."""

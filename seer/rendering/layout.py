@@ -143,7 +143,10 @@ def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     """Where each line begins, and the end of the text: (lines + 1,). Greedy; spaces at a line's end hang."""
     codes, kinds = measured.codes, measured.kinds
     num, limit = len(codes), measure.limit_sub
-    ends = np.cumsum(measured.advances_sub - spare_width(measured, measure))
+    fitted = measured.advances_sub
+    if measure.style.breaking == "spaces":
+        fitted = fitted - spare_width(measured, measure)
+    ends = np.cumsum(fitted)
     allowed = break_opportunities(codes, kinds, measure.style.breaking)
     places = np.flatnonzero(allowed)
     visible = np.where(kinds == SP, 0, ends)
@@ -157,7 +160,7 @@ def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     if too_wide.any():
         # A run without a break, or of spaces alone, wider than a line: it breaks by width, between characters.
         for first, last in zip(edges[:-1][too_wide].tolist(), edges[1:][too_wide].tolist(), strict=True):
-            allowed[first + 1 : last] |= kinds[first + 1 : last] != CM
+            allowed[first + 1 : last] |= (kinds[first + 1 : last] != CM) & (kinds[first + 1 : last] != BK)
             visible[first:last] = ends[first:last]
         np.maximum.accumulate(visible, out=visible)
         edges = np.concatenate(([0], np.flatnonzero(allowed), [num]))
@@ -178,12 +181,11 @@ def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
 
 
 def spare_width(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    """How much narrower each character may become for a line to fit: spaces, where lines break at spaces alone.
+    """How much narrower each character may become for a line to fit, where lines break at spaces alone: its spaces.
 
     reportlab's Paragraph, which such a style follows, takes one more word where squeezing the spaces makes room for it.
     """
-    squeezable = (measured.codes == SPACE) & (measure.style.breaking == "spaces")
-    return squeezable * int(measure.space_sub * _SPACE_SQUEEZE)
+    return (measured.codes == SPACE) * int(measure.space_sub * _SPACE_SQUEEZE)
 
 
 def squeeze(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure) -> None:

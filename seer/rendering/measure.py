@@ -105,10 +105,10 @@ class Measure:
         codes = code_points(text)
         kinds = classes(codes)
         entries = self.chain.entries(codes)
-        advances = self.advances_sub[entries]
+        advances = self.advances_sub.take(entries)
         if levels is None:
             levels = text_levels(codes, kinds)
-        fonts = self.chain.font_index[entries]
+        fonts = self.chain.font_index.take(entries)
         starts, ends = complex_runs(codes, fonts, levels, cuts)
         runs = tuple(self._shape(text, fonts, levels, starts, ends)) if len(starts) else ()
         if runs:
