@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from seer.citations import find_citations
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
-from seer.errors import EngineError, InputError
+from seer.errors import EngineError, InputError, ProtocolError
 from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
 from seer.protocol import (
     CONTROL,
@@ -73,7 +73,7 @@ def converse(
     started = time.perf_counter()
     try:
         answer = yield from _converse(state, selector)
-    except EngineError as error:
+    except (EngineError, ProtocolError) as error:
         answer = Answer(
             text="", status=Status.FAILED, cause=str(error), trace=tuple(state.steps), usage=usage_of(state)
         )
@@ -156,7 +156,7 @@ def _select(
         _note(state, parsed, generation)
     if policy.on_invalid_call == "reject":
         _note(state, parsed, generation)
-        raise EngineError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
+        raise ProtocolError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
     state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
     return parsed.pages
 
