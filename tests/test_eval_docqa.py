@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -65,6 +65,7 @@ short_answers = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(short_answers, short_answers, st.sampled_from(AnswerFormat), st.sampled_from(DocProtocol))
 def test_any_answer_gets_a_score(gold, prediction, form, protocol):
     assert 0 <= score_answer(gold, prediction, form, protocol) <= 1

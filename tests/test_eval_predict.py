@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import ConfigError, EngineError, InputError
@@ -138,6 +138,7 @@ def test_failures_are_done_again_when_asked_for(tmp_path):
     assert len(read_predictions(tmp_path / "hotpotqa.jsonl")) == 3
 
 
+@settings(deadline=None, max_examples=30)
 @given(cut=st.integers(0, 10_000))
 def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut):
     folder = tmp_path_factory.mktemp("run")
@@ -222,6 +223,7 @@ def test_a_prediction_with_a_lone_surrogate_can_be_written():
     assert "\n" not in line
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.integers(2, 60))
 def test_the_middle_is_cut(text, max_tokens):
     cut = cut_middle(text, max_tokens, len)

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
@@ -43,12 +43,15 @@ def test_the_published_run_scores_as_published(shared_data):
     assert report.failures == report.deep == 0
 
 
-def test_the_published_run_under_other_rules(shared_data):
+def test_the_published_run_under_other_rules(shared_data, tmp_path):
     """Sizes of known traps: whitespace collapsed before scoring, and the other code ratio."""
-    run = shared_data / "longbench/predictions/llama3-8b-instruct"
-    glyph = score_folder(run, postprocess="glyph").scores
-    assert [glyph[task] for task in ("trec", "triviaqa", "samsum", "lcc")] == [35.33, 18.32, 23.91, 14.82]
-    assert score_folder(run, code_ratio="indel").scores["lcc"] == 64.89
+    tasks = ("trec", "triviaqa", "samsum", "lcc")
+    for task in tasks:
+        source = shared_data / f"longbench/predictions/llama3-8b-instruct/{task}.jsonl"
+        (tmp_path / source.name).symlink_to(source)
+    glyph = score_folder(tmp_path, postprocess="glyph", partial=True).scores
+    assert [glyph[task] for task in tasks] == [35.33, 18.32, 23.91, 14.82]
+    assert score_folder(tmp_path, code_ratio="indel", partial=True).scores["lcc"] == 64.89
 
 
 def test_scores_and_averages(tmp_path):
@@ -78,6 +81,7 @@ def test_the_full_table_of_tasks():
     }
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["a b", "b", "c", ""]), st.booleans()), min_size=1, max_size=12), st.randoms()
 )

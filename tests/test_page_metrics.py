@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
@@ -52,6 +52,7 @@ def test_means_are_over_samples():
     assert page_score([]).num_samples == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(pages, pages), max_size=8), st.sampled_from(PageMetric))
 def test_scores_lie_in_range_and_the_oracle_is_perfect(samples, metric):
     score = page_score(samples, metric)

@@ -76,6 +76,7 @@ def slow_union(hypothesis: list[list[str]], reference: list[list[str]]) -> set[s
 sentences = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(sentences, sentences)
 def test_rouge_l_equals_its_definition(hypothesis, reference):
     union = slow_union(hypothesis, reference)
@@ -84,6 +85,7 @@ def test_rouge_l_equals_its_definition(hypothesis, reference):
     assert found.precision == len(union) / len({word for sentence in hypothesis for word in sentence})
 
 
+@settings(deadline=None)
 @given(sentences, sentences)
 def test_rouge_l_does_not_depend_on_how_it_is_cut_into_batches_and_blocks(hypothesis, reference):
     pair = ".".join(map(" ".join, hypothesis)), ".".join(map(" ".join, reference))
@@ -107,6 +109,7 @@ def test_a_long_trace_is_reported_and_scored():
 # ── Chinese ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@settings(deadline=None)
 @given(chinese_texts)
 def test_words_are_those_of_jieba(text):
     import jieba
@@ -114,6 +117,7 @@ def test_words_are_those_of_jieba(text):
     assert list(cut_words(text)) == jieba.lcut(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_words_of_any_text_are_those_of_jieba(text):
     import jieba
@@ -191,7 +195,7 @@ def test_postprocessing():
     assert postprocess("\n one \n two", Postprocess.GLYPH, first_line=True) == "one two"
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(Metric), texts, st.lists(texts, max_size=4), st.randoms())
 def test_the_best_answer_counts_in_any_order(metric, prediction, answers, random):
     answers = [f"Paragraph 3 段落3 {answer}" for answer in answers]

@@ -77,7 +77,8 @@ def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) ->
         pages = f", pages {', '.join(map(str, one.selected_pages))} of {one.pages}" if one.selected_pages else ""
         fields.append((f"{run.name}: {score:.1f}{pages}", _shorten(one.pred or f"failed: {one.cause}", _TEXT_LIMIT)))
     shown = f" ({100 * difference:+.1f})" if len(runs) > 1 else ""
-    return Case(f"{task} {identifier}{shown}", [(label, _shorten(text, _TEXT_LIMIT)) for label, text in fields])
+    name = identifier if identifier.startswith(task) else f"{task} {identifier}"
+    return Case(f"{name}{shown}", [(label, _shorten(text, _TEXT_LIMIT)) for label, text in fields])
 
 
 def _question(prediction: Prediction) -> list[tuple[str, str]]:

@@ -119,7 +119,8 @@ def page_section(
 ) -> Section | None:
     """Table 17: selections against page labels, and beside baselines where the records are at hand."""
     labelled = {run.name: {one.id: one.selected_pages for one in run.each() if one.id in gold} for run in runs}
-    ours = [run for run in runs if labelled[run.name]]
+    # Runs that never select, of text or of pictures alone, have no selection to judge.
+    ours = [run for run in runs if any(labelled[run.name].values())]
     if not ours:
         return None
     rows = []
