@@ -7,13 +7,20 @@ whatever was declared, and XML with a document type, the door to entity bombs, i
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from xml.etree import ElementTree
 
 from seer.errors import InputError
 
 MAX_XML_BYTES = 128 << 20
 """Unpacked size of one part. A thousand pages of prose come to about 10 MB."""
+BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, ElementTree.ParseError),
+    *(EOFError, OSError, NotImplementedError, ValueError),
+)
+"""What zipfile and the XML parser raise on damaged files."""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _PARTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
@@ -28,7 +35,9 @@ def docx_text(data: bytes, name: str) -> str:
             for part in _PARTS:
                 if part in members:
                     texts.append(_part_text(_unpack(archive, part, name)))
-    except (zipfile.BadZipFile, ElementTree.ParseError, EOFError, NotImplementedError) as error:
+    except InputError:
+        raise
+    except BROKEN_ZIP as error:
         raise InputError(
             f"'{name}' is a damaged .docx ({error}); open it in a word processor and save it again"
         ) from None

@@ -13,6 +13,7 @@ import zipfile
 from typing import Literal
 
 from seer.errors import InputError
+from seer.rendering.docx import BROKEN_ZIP
 
 Kind = Literal["pdf", "docx", "html", "image", "text"]
 
@@ -71,7 +72,7 @@ def _zip_kind(data: bytes, name: str) -> Kind:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = set(archive.namelist())
-    except zipfile.BadZipFile:
+    except BROKEN_ZIP:
         raise InputError(f"'{name}' is a damaged zip or .docx file; save or download it again") from None
     if "word/document.xml" in members:
         return "docx"
