@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from train_fakes import config, samples, tiny_base, tiny_checkpoint, trajectories
 
 from seer.models import load
@@ -29,11 +29,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "model"
 
 
-def keys(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        return {
-            name: (tuple(file.get_slice(name).get_shape()), file.get_slice(name).get_dtype()) for name in file.keys()
-        }
+def keys(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {
+        name: (tuple(tensor.shape), tensor.dtype) for name, tensor in load_file(folder / "model.safetensors").items()
+    }
 
 
 def test_the_export_has_the_keys_of_its_base(exported: Path) -> None:

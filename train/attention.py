@@ -3,6 +3,7 @@
 Registered with transformers as "seer_grouped" for the text layers; the vision layers' attention class takes it directly.
 Shapes: H heads, L tokens of the row, B segments of a group, T the longest, D head size.
 """
+# ruff: noqa: N803  shape-suffixed names are meant
 
 from __future__ import annotations
 

@@ -19,14 +19,15 @@ def model_card(
         f"| {name} | {value:.6g} |" for name, value in figures.items() if isinstance(value, int | float)
     )
     listed = "\n".join(f"- `{name}`: {size} trajectories" for name, size in sets)
+    anew = " (weights drawn anew)" if config.model.from_nothing else ""
     return f"""---
 library_name: transformers
 pipeline_tag: image-text-to-text
 ---
 # A Seer model
 
-Fine-tuned with `seer-train` from `{config.model.path}`{" (weights drawn anew)" if config.model.from_nothing else ""}: it looks over
-page images, selects pages by a tool call, reads their exact text and answers.
+Trained with `seer-train` from `{config.model.path}`{anew}: it looks over page images,
+selects pages by a tool call, reads their exact text and answers.
 
     seer ask FILE "question" --model FOLDER
 

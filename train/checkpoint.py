@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class Checkpoints:
     def __init__(self, folder: Path, world: World, *, keep: int = 2, background: bool = True) -> None:
         self.folder, self.world, self.keep, self.background = folder, world, keep, background
         # collectives of a background save must not mix with those of training
-        self._group = dist.new_group(backend="gloo") if world.ranks > 1 else None
+        self._group: Any = dist.new_group(backend="gloo") if world.ranks > 1 else None
         # a single process is meant, and the warning would come from a thread, where it cannot be caught
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
         self._finisher = ThreadPoolExecutor(1, "checkpoint")
@@ -178,16 +178,62 @@ def write_durably(path: Path, text: str) -> None:
 # ── What a checkpoint holds ──────────────────────────────────────────────────────────────────────
 
 
-def state_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Every weight and every tensor of the optimiser's state, by name; the very tensors, not copies."""
+def state_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int | None = None
+) -> dict[str, torch.Tensor]:
+    """Every weight and every tensor of the optimiser's state, by name: the very tensors, not copies.
+
+    Quantised moments stand as plain numbers, so that they can be sharded anew, and beside them, where `rank` is given, as
+    this rank's codes and scales, since quantising the numbers again need not give the same codes.
+    """
+    tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
+    for name, value in optimizer_tensors(model, optimizer):
+        tensors[name] = dequantised(value)
+        local = local_part(value)
+        if rank is not None and is_quantised(local):
+            inner, _ = local.__tensor_flatten__()
+            tensors |= {f"rank-{rank}.{name}.{part}": getattr(local, part) for part in inner}
+    return tensors
+
+
+def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    tensors = {f"model.{name}": parameter.detach() for parameter, name in names.items()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
-                    tensors[f"optimizer.{names[parameter]}.{key}"] = value
-    return tensors
+                    yield f"optimizer.{names[parameter]}.{key}", value
+
+
+def dequantised(value: torch.Tensor) -> torch.Tensor:
+    """A quantised moment as fp32 of the same sharding; anything else as it is."""
+    from torch.distributed.tensor import DTensor
+
+    local = local_part(value)
+    if not is_quantised(local):
+        return value
+    plain = local.dequantize().float()
+    if isinstance(value, DTensor):
+        return DTensor.from_local(plain, value.device_mesh, value.placements, shape=value.shape, stride=value.stride())
+    return plain
+
+
+def local_part(value: torch.Tensor) -> Any:
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def is_quantised(value: torch.Tensor) -> bool:
+    return hasattr(value, "__tensor_flatten__") and type(value).__name__.startswith("OptimState")
+
+
+def quantise_again(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Put plain numbers that were read back into quantised moments."""
+    for name, value in optimizer_tensors(model, optimizer):
+        local = local_part(value)
+        if is_quantised(local):
+            local.copy_(local_part(tensors[name]))
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:

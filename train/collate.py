@@ -5,6 +5,7 @@ the first token of each has weight 0, so no sample learns from its neighbour.
 
 Shapes: L tokens, N supervised predictors, P patches, n images, V image tokens.
 """
+# ruff: noqa: N815  shape-suffixed names are meant
 
 from __future__ import annotations
 

@@ -250,11 +250,11 @@ def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe) -> li
 class Head(Sequence[Trajectory]):
     """The first so many of a sequence, without copying it."""
 
-    def __init__(self, items: Sequence[Trajectory], count: int) -> None:
-        self.items, self.count = items, count
+    def __init__(self, items: Sequence[Trajectory], size: int) -> None:
+        self.items, self.size = items, size
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     @overload
     def __getitem__(self, index: int) -> Trajectory: ...
@@ -262,11 +262,11 @@ class Head(Sequence[Trajectory]):
     def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
     def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
         if isinstance(index, slice):
-            return [self.items[i] for i in range(*index.indices(self.count))]
-        return self.items[range(self.count)[index]]
+            return [self.items[i] for i in range(*index.indices(self.size))]
+        return self.items[range(self.size)[index]]
 
     def __iter__(self) -> Iterator[Trajectory]:
-        return (self[i] for i in range(self.count))
+        return (self[i] for i in range(self.size))
 
 
 def supervised_classes(weights: LossWeights) -> tuple[LossClass, ...]:

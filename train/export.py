@@ -24,7 +24,7 @@ def full_weights(trainee: Trainee) -> dict[str, torch.Tensor]:
     A collective: every rank must call it.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(trainee, options=options)
+    state: dict[str, Any] = dict(get_model_state_dict(trainee, options=options))
     return {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
 
 

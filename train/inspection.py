@@ -44,10 +44,8 @@ def spans(sample: Sample, encoder: Encoder) -> list[Span]:
         while end < count and _alike(sample, start, end):
             end += 1
         ids = sample.ids[start:end].tolist()
-        if sample.types[start]:
-            text = f"⟨{end - start} vision tokens⟩"
-        else:
-            text = encoder.full.decode(ids, skip_special_tokens=False)
+        written = encoder.full.decode(ids, skip_special_tokens=False)
+        text = f"⟨{end - start} vision tokens⟩" if sample.types[start] else written
         found.append(Span(text, CLASSES[sample.classes[start]], float(sample.weights[start]), end - start))
         start = end
     return found

@@ -9,6 +9,7 @@ the head's size is needed, and rounding is what a single product's would be.
 
 Shapes: N supervised rows, X hidden width, V vocabulary, S slice of it.
 """
+# ruff: noqa: N803  shape-suffixed names are meant
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Parameters keep transformers' names behind one prefix, `model.`, which the expor
 
 Shapes: L tokens of the row, X hidden width, N supervised places, V image tokens.
 """
+# ruff: noqa: N803, N815  shape-suffixed names are meant
 
 from __future__ import annotations
 

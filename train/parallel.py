@@ -74,7 +74,9 @@ def start_world(config: ParallelConfig) -> World:
     if not dist.is_initialized():
         # the CPU side carries counts and checkpoints; NCCL alone cannot
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-        alone = {} if "MASTER_ADDR" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        alone: dict[str, Any] = (
+            {} if "MASTER_ADDR" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        )
         dist.init_process_group(backend, timeout=timedelta(seconds=config.timeout_s), **alone)
     return World(rank, ranks, device, build_mesh(device.type, ranks, config.replicas))
 

@@ -6,6 +6,7 @@ colour), and the convolution's weights are summed over what repeats: an equal li
 
 Shapes: P patches, C channels (1 grey or 3), K = patch² pixels of one patch, D vision width.
 """
+# ruff: noqa: N803  shape-suffixed names are meant
 
 from __future__ import annotations
 
@@ -58,6 +59,7 @@ class BytePatchEmbed(nn.Module):
         mean = weight_DCK.new_tensor(self.mean)[:, None]
         scaled_DCK = weight_DCK / std
         # centred on the mean of means, so that white paper does not cancel against the bias in low precision
+        assert self.proj.bias is not None, "the patch embedding of GLM-4V has a bias"
         bias_D = self.proj.bias + (scaled_DCK * (self.centre - mean)).sum((1, 2))
         channels = patches_PCK.shape[1] // scaled_DCK.shape[2]
         weight = scaled_DCK.sum(1) if channels == 1 else scaled_DCK.flatten(1)

@@ -14,7 +14,7 @@ from seer.errors import ConfigError
 from seer.models import Checkpoint, load
 from seer.schema import Trajectory
 from train.card import model_card
-from train.checkpoint import Checkpoints, allocate_state, state_tensors
+from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
 from train.config import SetConfig, TrainConfig
 from train.dataset import Recipe, TrajectoryDataset, open_sets
 from train.flops import FlopsModel, flops_model
@@ -53,7 +53,7 @@ class Run:
     def save(self, step: int) -> None:
         """Begin a checkpoint of the state after `step` updates."""
         about = {"seed": self.config.seed, "data": data_digest(self.loader.datasets)}
-        self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer), about)
+        self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer, self.world.rank), about)
 
     def resume(self) -> None:
         """Continue from the newest sound checkpoint, where there is one. The data position is the step number."""
@@ -69,7 +69,11 @@ class Run:
                 "checkpoint.resume = false to start over"
             )
         allocate_state(self.optimizer)
-        self.checkpoints.load(folder, state_tensors(self.trainee, self.optimizer))
+        same_ranks = manifest["ranks"] == self.world.ranks
+        tensors = state_tensors(self.trainee, self.optimizer, self.world.rank if same_ranks else None)
+        self.checkpoints.load(folder, tensors)
+        if not same_ranks:
+            quantise_again(self.trainee, self.optimizer, tensors)
         self.start_step = int(manifest["step"])
 
     def card(self, steps: int, figures: dict[str, Any]) -> str:
@@ -91,6 +95,7 @@ def build_run(
     config: TrainConfig, world: World, sources: Sources | None = None, held_out: Sources | None = None
 ) -> Run:
     """Load, prepare and spread the model; open the data. `sources` stand in for the configured sets, in their order."""
+    torch.manual_seed(config.seed + world.rank)  # stochastic rounding draws from it
     base = load(config.model.path, device="cpu", dtype="float32", attention="sdpa")
     recipe = Recipe(base.encoder, base.scaling, config.loss, config.batching.max_tokens, config.data.drop_turns)
     train_sets = datasets(config, config.data.sets, recipe, sources)

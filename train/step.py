@@ -77,18 +77,18 @@ def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: flo
     flops = sum(run.flops.of_batch(batch) for batch in data.batches)
     class_sums = totals.values()
     sums = run.world.sum([*class_sums, tokens, vision, samples, data.rejected, flops])
-    tokens, vision, samples, rejected, flops = sums[len(class_sums) :]
+    all_tokens, all_vision, all_samples, rejected, all_flops = sums[len(class_sums) :]
     record: dict[str, Any] = class_figures(sums[: len(class_sums)], total_weight)
     supervised = sum(value for name, value in record.items() if name.startswith("tokens/"))
     return record | {
         "weight_sum": total_weight,
-        "supervised_share": supervised / tokens if tokens else 0.0,
-        "text_tokens": tokens - vision,
-        "vision_tokens": vision,
-        "samples": samples,
+        "supervised_share": supervised / all_tokens if all_tokens else 0.0,
+        "text_tokens": all_tokens - all_vision,
+        "vision_tokens": all_vision,
+        "samples": all_samples,
         "rejected": rejected,
         "micro_batches": len(data.batches),
-        "flops": flops,
+        "flops": all_flops,
         "peak_memory_gib": peak_memory_bytes(run.world.device) / 2**30,
     }
 
