@@ -17,7 +17,7 @@ from data_pipeline.paging import pages_of
 from data_pipeline.reason import Reasoning
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
-from seer.protocol import layout, observation, observation_without_text
+from seer.protocol import observation, observation_without_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 
 
@@ -32,7 +32,7 @@ def assemble(
     seed: int,
     judged_by: str,
 ) -> dict[str, Trajectory]:
-    """The trajectory of each wanted form. Raises InputError where the turns form no conversation."""
+    """The trajectory of each wanted form."""
     rounds = selection_rounds(sample, pages, relevant, share=spec.multi_round_share, seed=seed)
     provenance = {
         **{key: value for key, value in sample.provenance.items() if value},
@@ -43,7 +43,6 @@ def assemble(
     told: dict[str, Trajectory] = {}
     for form in spec.forms:
         turns = tuple(_turns(form, sample, pages, rounds, reasoning))
-        layout(turns)
         told[form] = Trajectory(
             id=sample.key,
             source=sample.context,

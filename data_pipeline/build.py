@@ -101,6 +101,10 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
     """
     running: deque[tuple[asyncio.Task[Outcome], int]] = deque()
     most = samples_at_once(process.config)
+    if most == 1:
+        for item in items:
+            yield await outcome_of(item, process)
+        return
     open_chars = 0
     try:
         for item in items:
@@ -123,10 +127,10 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
 
 
 def samples_at_once(config: BuildConfig) -> int:
-    """How many samples to keep open: twice what the busiest teacher may be asked at once."""
-    specs = (config.judge.teacher, config.reason.teacher)
-    calls = max((spec.concurrency for spec in specs if spec is not None), default=MAX_SAMPLES_AT_ONCE)
-    return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * calls)
+    """How many samples to keep open: twice what the busiest teacher may be asked at once; one without teachers."""
+    phases = (config.judge, config.reason)
+    asked = [phase.teacher.concurrency for phase in phases if phase.kind == "teacher" and phase.teacher is not None]
+    return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * max(asked)) if asked else 1
 
 
 async def outcome_of(item: Item, process: Process) -> Outcome:

@@ -66,8 +66,9 @@ class BenchmarkIndex:
                 raise InputError(f"'{path}' holds a record without 'input' (or 'question') and 'context'")
             records += 1
             for question in (asked, *_EMBEDDED_QUESTION.findall(asked)):
-                questions.append(_whole(question))
-                question_grams.append(grams(question, QUESTION_GRAM_CHARS))
+                names = levelled(question)
+                questions.append(_windows(names, len(names)))
+                question_grams.append(_windows(names, QUESTION_GRAM_CHARS))
             context_grams.append(context_sample(context))
         return cls(_union(questions), _union(question_grams), _union(context_grams), records)
 
@@ -122,11 +123,12 @@ class Guard:
         return None
 
     def _question_overlap(self, question: str) -> float:
-        if len(levelled(question)) < _MIN_QUESTION_CHARS:
+        names = levelled(question)
+        if len(names) < _MIN_QUESTION_CHARS:
             return 0.0  # "Who wrote it?" is everyone's
-        if share_in(_whole(question), self._index.questions):
+        if share_in(_windows(names, len(names)), self._index.questions):
             return 1.0
-        return share_in(grams(question, QUESTION_GRAM_CHARS), self._index.question_grams)
+        return share_in(_windows(names, QUESTION_GRAM_CHARS), self._index.question_grams)
 
     def report(self) -> dict[str, Any]:
         """How many contexts had which overlap, in tenths, by source."""
@@ -145,22 +147,33 @@ class Guard:
 
 
 @functools.cache
-def _levels() -> NDArray[np.uint32]:
-    """Code point (of the Basic Multilingual Plane) → its folded letter or digit, 0 for everything else."""
-    table = np.zeros(0x10000, np.uint32)
+def _levels() -> NDArray[np.uint64]:
+    """Code point (of the Basic Multilingual Plane) → a scrambled 64-bit name of its folded letter or digit; else 0."""
+    folded = np.zeros(0x10000, np.uint64)
     for code in range(0x10000):
         character = chr(code)
         if character.isalnum():
-            folded = character.casefold()
-            table[code] = ord(folded) if len(folded) == 1 and ord(folded) < 0x10000 else code
-    return table
+            fold = character.casefold()
+            folded[code] = ord(fold) if len(fold) == 1 and ord(fold) < 0x10000 else code
+    # scrambled, since code points differ in few bits and sums of them would too
+    return np.where(folded > 0, _mix(folded), np.uint64(0))
 
 
 def levelled(text: str) -> NDArray[np.uint64]:
-    """The letters and digits of a text, folded, as code points."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    folded = np.where(codes < 0x10000, _levels()[np.minimum(codes, 0xFFFF)], codes)
-    return folded[folded > 0].astype(np.uint64)
+    """The letters and digits of a text, folded, each as its 64-bit name."""
+    return _level(_codes(text))
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _level(codes: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    if len(codes) and int(codes.max()) > 0xFFFF:
+        names = np.where(codes > 0xFFFF, _mix(codes.astype(np.uint64)), _levels()[np.minimum(codes, 0xFFFF)])
+    else:
+        names = _levels()[codes]
+    return names[names != 0]
 
 
 _BASE = 0x9E3779B97F4A7C15 | 1
@@ -169,25 +182,26 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 def grams(text: str, length: int) -> NDArray[np.uint64]:
     """The distinct 64-bit hashes of all runs of `length` letters and digits; none where the text is shorter."""
-    codes = levelled(text)
-    if len(codes) < length:
-        return np.zeros(0, np.uint64)
-    return np.unique(_windows(codes, length))
+    return np.unique(_windows(levelled(text), length))
 
 
-def _windows(codes: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
+def _windows(names: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
     """A rolling polynomial hash over running sums, modulo 2^64; all windows at once."""
-    # scrambled first: code points differ in few bits, and sums of them would too
-    values = _mix(codes + np.uint64(1))
-    powers, inverses = _powers(len(codes))
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values * powers)])
-    return _mix((sums[length:] - sums[:-length]) * inverses[: len(codes) - length + 1])
+    if len(names) < length or not length:
+        return np.zeros(0, np.uint64)
+    powers, inverses = _powers(len(names))
+    sums = np.zeros(len(names) + 1, np.uint64)
+    np.cumsum(names * powers, out=sums[1:])
+    return (sums[length:] - sums[:-length]) * inverses[: len(names) - length + 1]
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-    return values ^ (values >> np.uint64(33))
+    """A bijection that spreads every bit over all."""
+    mixed = values ^ (values >> np.uint64(33))
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed *= np.uint64(factor)
+        mixed ^= mixed >> np.uint64(33)
+    return mixed
 
 
 _cached_powers: tuple[NDArray[np.uint64], NDArray[np.uint64]] = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -209,19 +223,13 @@ def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def context_sample(text: str) -> NDArray[np.uint64]:
-    """The sampled grams of a context; which ones are kept depends on their hashes alone."""
-    codes = levelled(text)
-    dense = len(codes) > 0 and float(np.mean(codes >= 0x2E80)) > 0.3
-    length = DENSE_CONTEXT_GRAM_CHARS if dense else CONTEXT_GRAM_CHARS
-    if len(codes) < length:
-        return np.zeros(0, np.uint64)
-    windows = _windows(codes, length)
-    return np.unique(windows[windows % np.uint64(_KEEP_ONE_OF) == 0])
-
-
-def _whole(text: str) -> NDArray[np.uint64]:
-    codes = levelled(text)
-    return _windows(codes, len(codes)) if len(codes) else np.zeros(0, np.uint64)
+    """The sampled grams of a context, in reading order; which ones are kept depends on their hashes alone."""
+    codes = _codes(text)
+    names = _level(codes)
+    dense = np.count_nonzero(codes >= 0x2E80) > 0.3 * len(names)
+    windows = _windows(names, DENSE_CONTEXT_GRAM_CHARS if dense else CONTEXT_GRAM_CHARS)
+    # by the top bits: every character reaches them
+    return windows[windows < np.uint64((1 << 64) // _KEEP_ONE_OF)]
 
 
 def share_in(values: NDArray[np.uint64], index: NDArray[np.uint64]) -> float:
@@ -229,7 +237,7 @@ def share_in(values: NDArray[np.uint64], index: NDArray[np.uint64]) -> float:
     if not len(values) or not len(index):
         return 0.0
     places = np.minimum(np.searchsorted(index, values), len(index) - 1)
-    return float(np.mean(index[places] == values))
+    return int(np.count_nonzero(index[places] == values)) / len(values)
 
 
 def _union(parts: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:

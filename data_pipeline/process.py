@@ -16,7 +16,6 @@ from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
 from data_pipeline.teachers import Teacher, TeacherError, open_teacher
-from seer.errors import InputError
 from seer.rendering import resolve_style
 from seer.schema import PageStyle
 
@@ -83,9 +82,9 @@ class Process:
             return sample.reject("no_relevant_pages")
         if limit and len(found.pages) > limit:
             return sample.reject("too_many_relevant", f"{len(found.pages)} pages, {limit} allowed")
-        # comparing the gold judge with gold would say nothing
-        gold = None if self.judge.name == "gold" else gold_pages(sample, pages)
-        return replace(found, agreement=agreement(found.pages, gold, pages))
+        if self.judge.name == "gold":
+            return found  # comparing gold with gold would say nothing
+        return replace(found, agreement=agreement(found.pages, gold_pages(sample, pages), pages))
 
     def _rescue(
         self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, rejection: Rejection
@@ -108,19 +107,16 @@ class Process:
     def _assembled(
         self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, reasoning: Reasoning, reserve: bool
     ) -> Outcome:
-        try:
-            told = assemble(
-                sample,
-                pages,
-                relevance.pages,
-                reasoning,
-                style=self.style,
-                spec=self.config.assemble,
-                seed=self.config.seed,
-                judged_by="none" if not sample.answerable else self.judge.name,
-            )
-        except InputError as error:
-            return self._outcome(sample, pages, sample.reject("not_formed", str(error)), relevance)
+        told = assemble(
+            sample,
+            pages,
+            relevance.pages,
+            reasoning,
+            style=self.style,
+            spec=self.config.assemble,
+            seed=self.config.seed,
+            judged_by="none" if not sample.answerable else self.judge.name,
+        )
         outcome = self._outcome(sample, pages, None, relevance, reasoning.notes)
         return replace(outcome, trajectories=told, reserve=reserve)
 

@@ -15,7 +15,7 @@ from seer.schema import Trajectory
 Kind = Literal["extractive", "free", "summary", "code"]
 """How answers of a source compare: short spans, free sentences, summaries, a line of code."""
 
-STAGES = ("load", "guard", "render", "judge", "reason", "assemble")
+STAGES = ("load", "guard", "render", "judge", "reason")
 """In order. A record is rejected in one of them, or written."""
 
 
@@ -58,7 +58,6 @@ REASONS: dict[str, ReasonInfo] = {
     "answer_differs": ReasonInfo("reason", False, "the teacher's answer is not the gold one"),
     "nothing_to_quote": ReasonInfo("reason", False, "the template found no sentence that supports the answer"),
     "budget": ReasonInfo("reason", False, "the budget ended before this record"),
-    "not_formed": ReasonInfo("assemble", False, "no conversation could be made of it"),
 }
 
 

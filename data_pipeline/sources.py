@@ -185,32 +185,44 @@ def _adapt_row(
     where = f"row {number}"
     try:
         for sample in adapt(row, spec):
-            fallback = f"{number:08d}"
-            yield check(replace(sample, source=label, id=sample.id or fallback), spec)
+            yield check(sample, spec, number)
     except Rejected as rejected:
         yield Rejection(rejected.reason, rejected.detail or where, label, where)
 
 
-def check(sample: Sample, spec: SourceSpec) -> Sample | Rejection:
-    """What every source must hold: a question, a context, an answer, which stands in the context where that is due."""
-    if not sample.question.strip():
-        return sample.reject("empty_question")
-    if not sample.context.strip():
-        return sample.reject("empty_context")
-    if sample.answerable and not any(answer.strip() for answer in sample.answers):
-        return sample.reject("no_answer")
-    if spec.answer_in_context and sample.answerable and not _answer_stands(sample):
-        return sample.reject("answer_not_in_context", f"answer {sample.answers[0][:80]!r}")
-    clean = replace(
+def check(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
+    """What every source must hold: a question, a context, an answer, which stands in the context where that is due.
+    `number` names records that have no id of their own."""
+    problem, detail = _problem(sample, spec)
+    name = sample.id or f"{number:08d}"
+    if problem:
+        return Rejection(problem, detail, spec.label, name)
+    return replace(
         sample,
+        id=name,
+        source=spec.label,
         question=_storable(sample.question.strip()),
         context=_storable(sample.context),
         answers=tuple(_storable(answer) for answer in sample.answers if answer.strip()),
         # two sources may use the same name for different documents
-        document=f"{sample.source}/{sample.document}" if sample.document else "",
+        document=f"{spec.label}/{sample.document}" if sample.document else "",
         provenance=_origin(sample, spec),
     )
-    return clean
+
+
+def _problem(sample: Sample, spec: SourceSpec) -> tuple[str, str]:
+    """Why a sample cannot be used, and a detail; ("", "") where it can."""
+    if not sample.question.strip():
+        return "empty_question", ""
+    if not sample.context.strip():
+        return "empty_context", ""
+    if not sample.answerable:
+        return "", ""
+    if not any(answer.strip() for answer in sample.answers):
+        return "no_answer", ""
+    if spec.answer_in_context and not _answer_stands(sample):
+        return "answer_not_in_context", f"answer {sample.answers[0][:80]!r}"
+    return "", ""
 
 
 def _origin(sample: Sample, spec: SourceSpec) -> dict[str, str]:

@@ -24,6 +24,7 @@ same records give the same bytes. Row groups close at about a mebibyte, so that 
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
 import itertools
 import json
@@ -35,7 +36,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from seer.errors import DocumentNotFound, InputError
 from seer.schema import PageStyle, Record, Trajectory, Turn
@@ -146,11 +148,16 @@ class ShardWriter:
         if trajectory.id == self._last_id:
             raise InputError(f"trajectory '{trajectory.id}' comes twice in a row; ids must be unique within a set")
         self._last_id = trajectory.id
-        row, size = _row(trajectory)
+        row = _row(trajectory)
+        try:
+            content = _canonical(row)
+        except UnicodeEncodeError as error:
+            raise _unstorable(trajectory.id, str(error)) from None
+        size = len(content)
         if self._embed is not None:
             row["pages_png"] = list(self._embed(trajectory))
             size += sum(len(png) for png in row["pages_png"])
-        self._digest.update(hashlib.sha256(_canonical(row)).digest())
+        self._digest.update(hashlib.sha256(content).digest())
         self._statistics.add(trajectory)
         self._buffer.append(row)
         self._buffered_bytes += size
@@ -264,28 +271,31 @@ def _schema(embedded: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _row(trajectory: Trajectory) -> tuple[dict[str, Any], int]:
-    """The row of a trajectory and its size in bytes, roughly."""
-    turns = [turn.model_dump(mode="json", exclude_defaults=True) for turn in trajectory.turns]
-    row = {
-        "id": trajectory.id,
-        "source": trajectory.source,
-        "style": _style_json(trajectory.style),
-        "turns": json.dumps(turns, ensure_ascii=False),
-        "relevant_pages": list(trajectory.relevant_pages),
-        "answers": list(trajectory.answers),
-        "provenance": json.dumps(trajectory.provenance, ensure_ascii=False, sort_keys=True),
-    }
+def _row(trajectory: Trajectory) -> dict[str, Any]:
+    """The row of a trajectory. Raises InputError for text that UTF-8 cannot hold."""
     try:
-        size = sum(len(str(row[name]).encode()) for name in ("id", "source", "turns", "provenance"))
-        for answer in trajectory.answers:
-            answer.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"trajectory {trajectory.id!r} holds a lone surrogate ({error.object[error.start]!r}), which UTF-8 cannot "
-            "store; replace it before writing"
-        ) from None
-    return row, size
+        return {
+            "id": trajectory.id,
+            "source": trajectory.source,
+            "style": _style_json(trajectory.style),
+            "turns": _turns_adapter().dump_json(trajectory.turns, exclude_defaults=True).decode(),
+            "relevant_pages": list(trajectory.relevant_pages),
+            "answers": list(trajectory.answers),
+            "provenance": json.dumps(trajectory.provenance, ensure_ascii=False, sort_keys=True),
+        }
+    except PydanticSerializationError as error:
+        raise _unstorable(trajectory.id, str(error)) from None
+
+
+@functools.cache
+def _turns_adapter() -> TypeAdapter[tuple[Turn, ...]]:
+    return TypeAdapter(tuple[Turn, ...])
+
+
+def _unstorable(name: str, why: str) -> InputError:
+    return InputError(
+        f"trajectory {name!r} holds a lone surrogate, which UTF-8 cannot store ({why}); replace it before writing"
+    )
 
 
 _last_style: tuple[PageStyle, str] | None = None
@@ -300,10 +310,10 @@ def _style_json(style: PageStyle) -> str:
 
 
 def _canonical(row: Mapping[str, Any]) -> bytes:
-    named = [
-        [name, row[name]] for name in ("id", "source", "style", "turns", "relevant_pages", "answers", "provenance")
-    ]
-    return json.dumps(named, ensure_ascii=False).encode()
+    """The row's content as bytes, each part with its length, so that no two rows share them."""
+    texts = [row[name] for name in ("id", "source", "style", "turns", "provenance")]
+    parts = [text.encode() for text in (*texts, *row["answers"], json.dumps(row["relevant_pages"]))]
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -483,7 +493,7 @@ def _trajectory(row: Mapping[str, Any]) -> Trajectory:
             id=row["id"],
             source=row["source"],
             style=_parse_style(row["style"]),
-            turns=tuple(Turn.model_validate(turn) for turn in json.loads(row["turns"])),
+            turns=_turns_adapter().validate_json(row["turns"]),
             relevant_pages=tuple(row["relevant_pages"]),
             answers=tuple(row["answers"]),
             provenance=json.loads(row["provenance"]),

@@ -1,0 +1,378 @@
+"""How well the data pipeline uses a teacher, how fast and flat it runs, what a kill costs it, and how it scales over Ray.
+
+    python scripts/bench_data.py [--quick]
+
+Four measurements, each in processes of their own:
+- teacher: a scripted server with 50 ms latency, 64 calls at once, against the ideal rate of 64 / 0.05 = 1,280 calls/s;
+- records: synthetic records through load → guard → assemble → shard, 10 thousand and a million (100 thousand with
+  --quick), on pages of fixed length: the layout is measured apart, in bench_render;
+- kills: a build with teachers, killed with SIGKILL at twenty random moments, must end with an undisturbed build's bytes
+  and repeat no call that its ledger had;
+- ray: the same build with the layout over Ray with one and two workers; the bytes must equal the local runner's.
+
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+LATENCY_S, CONCURRENCY = 0.05, 64
+PAGE_CHARS = 400
+WORDS = ["amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbour", "island", "juniper", "kettle", "lagoon", "meadow", "north", "orchard", "pasture"]
+
+
+# ── Synthetic records ────────────────────────────────────────────────────────────────────────────
+
+
+def write_records(path: Path, count: int, chars: int) -> Path:
+    """Records whose answer stands once in a text of about `chars` characters."""
+    generator = random.Random(count)
+    with path.open("w") as file:
+        for n in range(count):
+            words = generator.choices(WORDS, k=chars // 7)
+            fact = f"The gate of number {n} opens at {n * 7 % 1440} minutes."
+            words.insert(generator.randrange(len(words)), fact)
+            row = {
+                "id": str(n),
+                "question": f"When does the gate of number {n} open?",
+                "context": " ".join(words),
+                "answers": [f"{n * 7 % 1440} minutes"],
+                "evidence": [fact],
+            }
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+def settings(path: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    source = {"kind": "table", "path": str(path), "split": "train"}
+    return {"out": str(out), "sources": [source], "count_tokens_of": 0, **changes}
+
+
+def teachers(base_url: str, concurrency: int = CONCURRENCY) -> dict[str, Any]:
+    teacher = {"base_url": base_url, "model": "scripted", "concurrency": concurrency, "backoff_s": 0.0}
+    return {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
+
+
+# ── A scripted teacher ───────────────────────────────────────────────────────────────────────────
+
+
+class ScriptedTeacher(asyncio.Protocol):
+    """Just enough HTTP to answer chat completions after a fixed time, at little cost to the machine it shares."""
+
+    log: list[tuple[float, float, str]] = []
+    latency_s = LATENCY_S
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport, self.buffer = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, found, body = self.buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        headers = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        if len(body) < int(headers.get(b"Content-Length", b"0")):
+            return
+        self.buffer = b""
+        key = headers.get(b"Idempotency-Key", b"").decode()
+        asyncio.get_running_loop().call_later(self.latency_s, self.answer, body, key, time.monotonic())
+
+    def answer(self, body: bytes, key: str, arrived: float) -> None:
+        if self.transport.is_closing():
+            return
+        text = scripted_reply(json.loads(body)["messages"][-1]["content"])
+        usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 8}
+        reply = json.dumps(
+            {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage}
+        ).encode()
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(reply) + reply
+        )
+        self.log.append((arrived, time.monotonic(), key))
+
+
+def scripted_reply(asked: str) -> str:
+    """What a perfect teacher would say."""
+    found = re.search(r"gate of number (\d+) open\?", asked)
+    assert found is not None, asked
+    number = found[1]
+    fact = f"The gate of number {number} opens at {int(number) * 7 % 1440} minutes."
+    if "Reply YES or NO" in asked:
+        return "YES" if fact in asked else "NO"
+    return f"<think>The text says: {fact}</think>Answer: {int(number) * 7 % 1440} minutes"
+
+
+def serve_teacher(latency_s: float) -> None:
+    """Serve until the standard input closes; then print the log."""
+    ScriptedTeacher.latency_s = latency_s
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(ScriptedTeacher, "127.0.0.1", 0, backlog=1024)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+        await loop.run_in_executor(None, sys.stdin.read)
+
+    asyncio.run(run())
+    print(json.dumps(ScriptedTeacher.log))
+
+
+class TeacherProcess:
+    """The scripted teacher in a process of its own."""
+
+    def __init__(self, latency_s: float = LATENCY_S) -> None:
+        self._process = child("serve", str(latency_s), stdin=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.base_url = self._process.stdout.readline().strip()
+
+    def stop(self) -> list[tuple[float, float, str]]:
+        out, _ = self._process.communicate("", timeout=60)
+        return [(arrived, answered, key) for arrived, answered, key in json.loads(out)]
+
+
+def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, **options)
+
+
+def run_child(*arguments: str) -> dict[str, Any]:
+    process = child(*arguments)
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"the measurement {' '.join(arguments[:1])} ended with {process.returncode}")
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+def build_in_child(values: str, pages: str) -> None:
+    """Run one build; print its time, records and peak memory."""
+    from data_pipeline.build import build
+    from data_pipeline.paging import fixed_pages
+    from data_pipeline.settings import BuildConfig
+    from seer.config import build_config
+
+    config = build_config(BuildConfig, json.loads(Path(values).read_text()), where="the benchmark")
+    started, cpu = time.perf_counter(), time.process_time()
+    report = build(config, paginate=fixed_pages(PAGE_CHARS) if pages == "fixed" else None)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "records": report.statistics["records"], "peak_mb": peak_mb}))
+
+
+def write_settings(folder: Path, name: str, values: dict[str, Any]) -> str:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+# ── The measurements ─────────────────────────────────────────────────────────────────────────────
+
+
+def measure_teacher(folder: Path, quick: bool) -> dict[str, Any]:
+    """Calls per second over the span in which calls were made, against the ideal."""
+    records = write_records(folder / "teacher.jsonl", 2000 if quick else 6000, 3 * PAGE_CHARS)
+    teacher = TeacherProcess()
+    judged = {"judge": teachers(teacher.base_url)["judge"]}
+    run = run_child("build", write_settings(folder, "teacher", settings(records, folder / "t", **judged)), "fixed")
+    log = teacher.stop()
+    span_s = max(answered for _, answered, _ in log) - min(arrived for arrived, _, _ in log)
+    ideal = CONCURRENCY / LATENCY_S
+    rate = len(log) / span_s
+    return {"calls": len(log), "calls_per_s": rate, "ideal": ideal, "efficiency": rate / ideal, "cpu_s": run["cpu_s"]}
+
+
+def measure_records(folder: Path, count: int) -> dict[str, Any]:
+    """Records per second of processor time, and peak memory."""
+    records = write_records(folder / f"records-{count}.jsonl", count, 600)
+    bench = write_records(folder / "benchmark.jsonl", 200, 2000)
+    guarded = settings(records, folder / f"r{count}", guard={"benchmark": str(bench), "max_question_overlap": 1.0})
+    result = run_child("build", write_settings(folder, f"records-{count}", guarded), "fixed")
+    records.unlink()
+    return {**result, "per_s": result["records"] / result["seconds"], "per_cpu_s": result["records"] / result["cpu_s"]}
+
+
+def measure_kills(folder: Path) -> dict[str, Any]:
+    """Twenty kills at random moments, then a run to the end."""
+    records = write_records(folder / "kills.jsonl", 400, 2 * PAGE_CHARS)
+    teacher = TeacherProcess(0.02)
+    few = teachers(teacher.base_url, concurrency=8)
+    run_child("build", write_settings(folder, "whole", settings(records, folder / "whole", **few)), "fixed")
+    values = write_settings(folder, "killed", settings(records, folder / "killed", **few))
+    ledger = folder / "killed" / "ledger.jsonl"
+    generator = random.Random(0)
+    kills, recorded = 0, [set[str]()]
+    moments = []
+    started = time.monotonic()
+    while kills < 20:
+        process = child("build", values, "fixed")
+        before = ledger.stat().st_size if ledger.exists() else 0
+        # from its start-up to the middle of its calls
+        wanted = generator.choice((0, 1, 3000, 9000, 20_000))
+        deadline = time.monotonic() + 30
+        while process.poll() is None and (ledger.stat().st_size if ledger.exists() else 0) < before + wanted:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        time.sleep(generator.random() * 0.02)
+        alive = process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        moments.append(time.monotonic())
+        recorded.append(ledger_keys(ledger))
+        kills += alive
+        if not alive:
+            raise SystemExit("a build ended before its kill; the benchmark needs more records")
+    finished = run_child("build", values, "fixed")
+    log = teacher.stop()
+    calls = [(arrived, key) for arrived, _, key in log if arrived > started]
+    edges = [started, *moments, time.monotonic()]
+    repeated = sum(
+        key in recorded[run]
+        for run in range(len(edges) - 1)
+        for arrived, key in calls
+        if edges[run] <= arrived < edges[run + 1]
+    )
+    same = set_bytes(folder / "whole") == set_bytes(folder / "killed")
+    return {"kills": kills, "repeated": repeated, "equal": same, "calls": len(calls), "records": finished["records"]}
+
+
+def ledger_keys(path: Path) -> set[str]:
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return {json.loads(line)["key"] for line in lines}
+
+
+def set_bytes(out: Path) -> dict[str, str]:
+    """Digest of every file that makes up a set."""
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in ("ledger.jsonl", "config.toml")
+    }
+
+
+def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
+    """Outcomes per second with one and two workers, from the first batch to the last; None without Ray."""
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        return None
+    records = write_records(folder / "ray.jsonl", 600 if quick else 2000, 40_000)
+    run_child("build", write_settings(folder, "local", settings(records, folder / "local")), "layout")
+    rates = {}
+    for workers in (1, 2):
+        values = write_settings(folder, f"ray{workers}", settings(records, folder / f"ray{workers}"))
+        rates[workers] = run_child("ray", values, str(workers))["per_s"]
+    same = all(set_bytes(folder / "local") == set_bytes(folder / f"ray{workers}") for workers in rates)
+    return {"per_s_1": rates[1], "per_s_2": rates[2], "scaling": rates[2] / rates[1], "equal": same}
+
+
+def ray_in_child(values: str, workers: int) -> None:
+    from data_pipeline.build import build
+    from data_pipeline.settings import BuildConfig
+    from seer.config import build_config
+
+    times: list[float] = []
+    config = build_config(BuildConfig, json.loads(Path(values).read_text()), where="the benchmark")
+    build(config, runner="ray", workers=workers, on_progress=lambda *_: times.append(time.perf_counter()))
+    # the first outcomes wait for Ray and the workers to start; what counts is the flow after them
+    skip = len(times) // 5
+    print(json.dumps({"per_s": (len(times) - skip) / (times[-1] - times[skip])}))
+
+
+def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
+    yield "| measured | figure | target |"
+    yield "| --- | --- | --- |"
+    t, small, big, kills, ray = (results[name] for name in ("teacher", "small", "big", "kills", "ray"))
+    yield f"| teacher, {t['calls']:,} calls of 50 ms | {t['calls_per_s']:,.0f}/s of {t['ideal']:,.0f}/s = {t['efficiency']:.1%} | ≥ 95 % |"
+    yield f"| records, {large:,} | {big['per_s']:,.0f}/s by the clock, {big['per_cpu_s']:,.0f} per CPU second | ≥ 3,000/s a core |"
+    yield f"| peak memory, 10,000 → {large:,} | {small['peak_mb']:.0f} → {big['peak_mb']:.0f} MB | within 10 % |"
+    per_record = big["cpu_s"] / big["records"] / (small["cpu_s"] / small["records"])
+    yield f"| CPU a record, {large:,} over 10,000 | {per_record:.2f}× | linear |"
+    yield f"| {kills['kills']} kills, {kills['calls']:,} calls | {kills['repeated']} finished calls repeated, bytes equal: {kills['equal']} | 0, equal |"
+    if ray is None:
+        yield "| Ray | not installed (extra `ray`) | 1.7× |"
+    else:
+        yield f"| Ray, 1 → 2 workers | {ray['per_s_1']:.0f} → {ray['per_s_2']:.0f} records/s = {ray['scaling']:.2f}×, bytes equal: {ray['equal']} | ≥ 1.7× |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="under two minutes: 100 thousand records in place of a million"
+    )
+    parser.add_argument("--only", default="", help="some of teacher, records, kills, ray, with commas")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        name, *rest = options.child
+        if name == "serve":
+            serve_teacher(float(rest[0]))
+        elif name == "build":
+            build_in_child(*rest)
+        else:
+            ray_in_child(rest[0], int(rest[1]))
+        return
+    large = 100_000 if options.quick else 1_000_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.only:
+            run_some(options.only.split(","), folder, options.quick, large)
+            return
+        results = {
+            "teacher": measure_teacher(folder, options.quick),
+            "small": measure_records(folder, 10_000),
+            "big": measure_records(folder, large),
+            "kills": measure_kills(folder),
+            "ray": measure_ray(folder, options.quick),
+        }
+    print("\n".join(lines_of(results, large)))
+    print(json.dumps(last_line(results, options.quick)))
+
+
+def run_some(wanted: list[str], folder: Path, quick: bool, large: int) -> None:
+    measurements = {
+        "teacher": lambda: measure_teacher(folder, quick),
+        "records": lambda: {"small": measure_records(folder, 10_000), "big": measure_records(folder, large)},
+        "kills": lambda: measure_kills(folder),
+        "ray": lambda: measure_ray(folder, quick),
+    }
+    for name in wanted:
+        print(json.dumps({name: measurements[name]()}))
+
+
+def last_line(results: dict[str, Any], quick: bool) -> dict[str, Any]:
+    ray = results["ray"]
+    return {
+        "bench": "data",
+        "teacher_efficiency": round(results["teacher"]["efficiency"], 4),
+        "records_per_s": round(results["big"]["per_cpu_s"], 1),
+        "peak_mb_10k": round(results["small"]["peak_mb"], 1),
+        "peak_mb_100k" if quick else "peak_mb_1m": round(results["big"]["peak_mb"], 1),
+        "ray_scaling_2": None if ray is None else round(ray["scaling"], 3),
+        "repeated_calls": results["kills"]["repeated"],
+        "bytes_equal_after_kills": results["kills"]["equal"],
+        "bytes_equal_over_ray": None if ray is None else ray["equal"],
+    }
+
+
+if __name__ == "__main__":
+    main()
