@@ -41,6 +41,7 @@ def test_the_published_run_scores_as_published(shared_data):
     assert report.scores == json.loads((run / "result.json").read_text(encoding="utf-8"))
     assert report.macro == 47.48
     assert report.failures == report.deep == 0
+    assert set(report.to_json()) == {"scores", "categories", "macro", "failures", "postprocess", "code_ratio"}
 
 
 def test_the_published_run_under_other_rules(shared_data, tmp_path):
@@ -68,7 +69,9 @@ def test_scores_and_averages(tmp_path):
     assert report.scores == {"hotpotqa": 66.67, "musique": 0.0, "trec": 100.0, "passage_count": 50.0}
     assert report.categories == {"multi_doc_qa": 33.34, "few_shot": 100.0, "synthetic": 50.0}
     assert report.macro == 61.11, "the mean of categories, not of tasks"
-    assert set(report.to_json()) == {"scores", "categories", "macro", "failures", "postprocess", "code_ratio"}
+    told = report.to_json()
+    assert told.pop("inputs") == 6, "a sample of the benchmark says so"
+    assert set(told) == {"scores", "categories", "macro", "failures", "postprocess", "code_ratio"}
 
 
 def test_the_full_table_of_tasks():

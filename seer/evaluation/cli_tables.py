@@ -47,9 +47,12 @@ def _title(report: ScoreReport) -> str:
 
 
 def _caption(report: ScoreReport) -> str:
+    from seer.evaluation.versions import scored_with
+
     lines = [
         f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",
         f"prompts {report.manifest.get('prompts', 'not known')}, {report.failures} failed inputs count 0",
+        f"scored with {scored_with()}",
     ]
     if report.deep:
         lines.append(f"{report.deep} samples that the published scorer would fail on and count 0")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from seer.evaluation.runfiles import SESSIONS
 from seer.evaluation.runs import Run
+from seer.evaluation.versions import scored_with
 
 
 def conditions(runs: Sequence[Run], *more: str) -> str:
@@ -17,7 +18,8 @@ def conditions(runs: Sequence[Run], *more: str) -> str:
     for run in runs:
         made.setdefault(_made_with(run), []).append(run.name)
     failed = ", ".join(f"{run.name} {run.report.failures}" for run in runs)
-    parts = [" / ".join(sorted(scoring)), *(f"{', '.join(names)}: {how}" for how, names in made.items())]
+    parts = [f"{' / '.join(sorted(scoring))}, scored with {scored_with()}"]
+    parts += [f"{', '.join(names)}: {how}" for how, names in made.items()]
     parts.append(f"Failed inputs: {failed}")
     parts += [f"PARTIAL: {run.name} lacks {sum(run.report.gaps.values())} inputs" for run in runs if run.report.gaps]
     parts += [

@@ -179,7 +179,7 @@ class ScoreReport:
         return {category: math.fsum(scores) / len(scores) for category, scores in by_category.items() if scores}
 
     def to_json(self) -> dict[str, Any]:
-        """What `seer eval score --json` prints; `partial` is there only where inputs are missing."""
+        """What `seer eval score --json` prints; `inputs` and `partial` are there only for less than the whole benchmark."""
         result: dict[str, Any] = {
             "scores": self.scores,
             "categories": self.categories,
@@ -188,6 +188,8 @@ class ScoreReport:
             "postprocess": self.postprocess.value,
             "code_ratio": self.code_ratio.value,
         }
+        if self.num_inputs < self.num_benchmark:
+            result["inputs"] = self.num_inputs
         if self.gaps:
             result["partial"] = dict(self.gaps)
         return result

@@ -23,6 +23,7 @@ from seer.errors import InputError, SeerError
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runfiles import NUM_INPUTS, RunFolder
 from seer.evaluation.tasks import build_context, build_question, find_task
+from seer.evaluation.versions import ANSWERING, library_versions
 from seer.schema import Answer, Prediction, Status, Step
 
 if TYPE_CHECKING:
@@ -292,22 +293,8 @@ def prompts_name(templates: Mapping[str, str] | None) -> str:
 
 def _session(options: PredictOptions) -> dict[str, Any]:
     return {
-        "versions": library_versions(),
+        "versions": library_versions(ANSWERING),
         "batch_size": options.batch_size,
         "concurrency": options.concurrency,
         "retry_rounds": options.retry_rounds,
     }
-
-
-def library_versions() -> dict[str, str]:
-    """Versions of what can change a score or an answer, for those that are installed."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {"python": platform.python_version()}
-    for name in ("seer-vlm", "jieba", "rapidfuzz", "torch", "transformers", "vllm", "xgrammar", "bm25s", "pillow"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions

@@ -94,7 +94,9 @@ class RunFolder:
                     f"'{self.path}' holds a run with {key} {before.get(key)!r}, not {asked.get(key)!r}; "
                     f"give another folder, or the same settings to go on with it"
                 )
-        counts = dict(before.get(NUM_INPUTS, {})) | dict(asked[NUM_INPUTS])
+        counts = dict(before.get(NUM_INPUTS, {}))
+        for task, number in asked[NUM_INPUTS].items():
+            counts[task] = max(number, counts.get(task, 0))  # what was asked for once stays asked for
         manifest = {**asked, NUM_INPUTS: counts, SESSIONS: [*before.get(SESSIONS, ()), dict(session)]}
         write_whole(self.path / MANIFEST_NAME, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
 
