@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -115,7 +115,7 @@ class Ledger:
 
     def put(self, key: str, reply: Reply, *, model: str, role: str, usd: float = 0.0) -> None:
         """Write a finished call down. One write: whole in the file, or not at all."""
-        values = {"key": key, "role": role, "model": model, "usd": usd, **asdict(reply)}
+        values = {"key": key, "role": role, "model": model, "usd": usd, **vars(reply)}
         line = json.dumps(values, ensure_ascii=True).encode() + b"\n"
         os.write(self._descriptor, line)
         # after an append the offset stands behind what was written, whoever else appends

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_pipeline.ledger import Reply
 from data_pipeline.settings import TeacherSpec
+from data_pipeline.teachers import Call
 from seer.errors import ModelError
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class VllmTransport:
         self._drain: asyncio.Task[None] | None = None
         self._model: LLM | None = None
 
-    async def send_once(self, body: Mapping[str, Any]) -> Reply:
+    async def send_once(self, call: Call) -> Reply:
         """Raises ModelError where vLLM or the model cannot be loaded."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((body, future))
+        self._waiting.append((call.body, future))
         if self._drain is None or self._drain.done():
             self._drain = asyncio.ensure_future(self._run_batches())
         return await future

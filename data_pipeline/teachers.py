@@ -17,6 +17,7 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
@@ -43,10 +44,26 @@ class TeacherError(EngineError):
         """How long the server asked to wait."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """A chat completion to be asked for."""
+
+    body: Mapping[str, Any]
+    data: bytes
+    """The body as it is sent."""
+    key: str
+    """Identifies the call by everything that decides its reply; the address is not part of it."""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Call:
+        data = json.dumps(body, sort_keys=True).encode()
+        return cls(body, data, hashlib.sha256(data).hexdigest()[:32])
+
+
 class Transport(Protocol):
     """One try of one call."""
 
-    async def send_once(self, body: Mapping[str, Any]) -> Reply: ...
+    async def send_once(self, call: Call) -> Reply: ...
 
     async def close(self) -> None: ...
 
@@ -74,9 +91,8 @@ class Teacher:
 
         Raises TeacherError after the last try, BudgetReached where the budget forbids the call.
         """
-        body = request_body(self.spec, messages, draw)
-        key = call_key(body)
-        known = self._ledger.get(key)
+        call = Call.of(request_body(self.spec, messages, draw))
+        known = self._ledger.get(call.key)
         if known is not None:
             return known
         async with self._free:
@@ -87,16 +103,16 @@ class Teacher:
                 )
             self._ledger.calls_on_their_way += 1
             try:
-                reply = await self._send(body)
+                reply = await self._send(call)
             finally:
                 self._ledger.calls_on_their_way -= 1
-            self._ledger.put(key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
+            self._ledger.put(call.key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
             return reply
 
-    async def _send(self, body: Mapping[str, Any]) -> Reply:
+    async def _send(self, call: Call) -> Reply:
         # the first try without ceremony: it nearly always succeeds, and the retrying machine costs as much as a call
         try:
-            return await self._try(body)
+            return await self._try(call)
         except TeacherError as error:
             if not error.retryable or self.spec.attempts == 1:
                 raise
@@ -121,16 +137,16 @@ class Teacher:
         await asyncio.sleep(max(self.spec.backoff_s * random.random(), _asked_wait_s(first)))
         stop = stop_after_attempt(self.spec.attempts - 1)
         retrying = AsyncRetrying(stop=stop, wait=wait, retry=retry_if_exception(retryable), reraise=True)
-        return await retrying(self._retry, body)
+        return await retrying(self._retry, call)
 
-    async def _retry(self, body: Mapping[str, Any]) -> Reply:
+    async def _retry(self, call: Call) -> Reply:
         self.retries += 1
-        return await self._try(body)
+        return await self._try(call)
 
-    async def _try(self, body: Mapping[str, Any]) -> Reply:
+    async def _try(self, call: Call) -> Reply:
         started = time.perf_counter()
-        reply = await self._transport.send_once(body)
-        return Reply(**{**reply.__dict__, "seconds": round(time.perf_counter() - started, 4)})
+        reply = await self._transport.send_once(call)
+        return replace(reply, seconds=round(time.perf_counter() - started, 4))
 
 
 def _asked_wait_s(error: BaseException | None) -> float:
@@ -153,11 +169,6 @@ def request_body(spec: TeacherSpec, messages: Messages, draw: int) -> dict[str, 
     return {**body, **spec.extra}
 
 
-def call_key(body: Mapping[str, Any]) -> str:
-    """Identifies a call by everything that decides its reply; the address is not part of it."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
-
-
 def cost_usd(spec: TeacherSpec, reply: Reply) -> float:
     prompt = reply.prompt_tokens * spec.usd_per_million_prompt_tokens
     return (prompt + reply.completion_tokens * spec.usd_per_million_completion_tokens) / 1e6
@@ -174,14 +185,13 @@ class HttpTransport:
         self._spec = spec
         self._session: aiohttp.ClientSession | None = None
 
-    async def send_once(self, body: Mapping[str, Any]) -> Reply:
+    async def send_once(self, call: Call) -> Reply:
         """Raises TeacherError for everything but a chat completion or a refusal for good."""
         import aiohttp
 
-        data = json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": call_key(body)}
+        headers = {"Content-Type": "application/json", "Idempotency-Key": call.key}
         try:
-            async with self._open().post(self._url, data=data, headers=headers) as response:
+            async with self._open().post(self._url, data=call.data, headers=headers) as response:
                 return read_response(response.status, response.headers, await _read_bounded(response))
         except TimeoutError:
             raise TeacherError(f"no reply within {self._spec.timeout_s:g} s", retryable=True) from None

@@ -36,6 +36,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
@@ -204,12 +205,11 @@ class ShardWriter:
     def _flush(self) -> None:
         if not self._buffer:
             return
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd", use_dictionary=False)
-        self._writer.write_table(pa.Table.from_pylist(self._buffer, schema=self._schema))
+        self._writer.write_table(_table(self._buffer, self._schema))
         self._rows_in_shard += len(self._buffer)
         self._buffer, self._buffered_bytes = [], 0
 
@@ -257,18 +257,40 @@ class _Statistics:
 def _schema(embedded: bool) -> pa.Schema:
     import pyarrow as pa
 
-    fields = [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", pa.large_string(), nullable=False),
-        pa.field("style", pa.string(), nullable=False),
-        pa.field("turns", pa.large_string(), nullable=False),
-        pa.field("relevant_pages", pa.list_(pa.int32()), nullable=False),
-        pa.field("answers", pa.list_(pa.string()), nullable=False),
-        pa.field("provenance", pa.string(), nullable=False),
-    ]
+    types = {name: pa.large_string() for name in ("id", "source", "style", "turns")}
+    types |= {"relevant_pages": pa.list_(pa.int32()), "answers": pa.large_list(pa.large_string())}
+    types["provenance"] = pa.large_string()
     if embedded:
-        fields.append(pa.field("pages_png", pa.list_(pa.large_binary()), nullable=False))
-    return pa.schema(fields)
+        types["pages_png"] = pa.large_list(pa.large_binary())
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table, out of buffers: pyarrow's own road from Python lists loads pandas, a second of start-up."""
+    import pyarrow as pa
+
+    def column(field: pa.Field) -> pa.Array:
+        values = [row[field.name] for row in rows]
+        if pa.types.is_large_string(field.type):
+            return _bytes_array([text.encode() for text in values], field.type)
+        ends = np.cumsum([0, *map(len, values)])
+        flat = [value for row_values in values for value in row_values]
+        if field.type == pa.list_(pa.int32()):
+            numbers = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(np.array(flat, np.int32))])
+            offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends.astype(np.int32))])
+            return pa.ListArray.from_arrays(offsets, numbers)
+        parts = [value.encode() if isinstance(value, str) else value for value in flat]
+        offsets = pa.Array.from_buffers(pa.int64(), len(ends), [None, pa.py_buffer(ends.astype(np.int64))])
+        return pa.LargeListArray.from_arrays(offsets, _bytes_array(parts, field.type.value_type))
+
+    return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _bytes_array(parts: Sequence[bytes], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    ends = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    return pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))])
 
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:

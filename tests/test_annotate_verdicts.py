@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.data.teacher_server import Body, Say, serve, user_text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
@@ -61,11 +61,13 @@ def test_an_endless_reply_without_a_verdict_is_truncated() -> None:
     assert parse_verdict("NO, since the page speaks of geese and", "length") == "no"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_parsing_never_fails(text: str) -> None:
     assert parse_verdict(text) in ("yes", "no", "unclear", "contradictory", "truncated")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([*KNOWN_CONTROL_LITERALS, "<|im_end|>", "<s>", "[INST]", "\u2060", "a", " <", "think>"]))
 )

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from fakes import small_encoder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.assemble import assemble, selection_rounds
@@ -98,6 +98,7 @@ def test_rounds_follow_the_hops_of_the_evidence() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(1, 12), min_size=1), st.lists(st.tuples(st.integers(0, 119), st.integers(0, 3)), max_size=5))
 def test_rounds_hold_every_page_once(relevant: set[int], marked: list[tuple[int, int]]) -> None:
     evidence = tuple(Evidence(start, start + 1, hop) for start, hop in marked) or None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.guard import BenchmarkIndex, Guard, context_sample, grams, levelled, share_in
@@ -109,6 +109,7 @@ def test_bad_indices_and_benchmarks_are_named(tmp_path: Path) -> None:
         BenchmarkIndex.load(tmp_path / "broken.jsonl")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.integers(1, 12))
 def test_grams_equal_those_taken_one_by_one(text: str, length: int) -> None:
     codes = levelled(text)
@@ -116,6 +117,7 @@ def test_grams_equal_those_taken_one_by_one(text: str, length: int) -> None:
     assert len(grams(text, length)) == len(runs)
 
 
+@settings(deadline=None)
 @given(st.text(min_size=20, max_size=300), st.text(max_size=50), st.text(max_size=50))
 def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: str) -> None:
     inside = grams(text, 8)
@@ -123,6 +125,7 @@ def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: st
         assert share_in(inside, grams(before + text + after, 8)) == 1.0
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_case_space_and_marks_change_nothing(text: str) -> None:
     if all(character.casefold() == character.lower() for character in text):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fixtures.data.teacher_server import Say, TeacherServer, serve, user_text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.filter import matching_answer, normalise, same_line
@@ -75,6 +75,7 @@ def test_unanswerable_is_right_only_where_it_is_gold() -> None:
     assert matching_answer(SAMPLE, "unanswerable", SPEC) is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_every_answer_equals_itself_and_normalising_twice_changes_nothing(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
@@ -82,6 +83,7 @@ def test_every_answer_equals_itself_and_normalising_twice_changes_nothing(text: 
         assert matching_answer(replace(SAMPLE, answers=(text,)), text, SPEC) is not None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_lines_compare_both_ways(a: str, b: str) -> None:
     if "`" not in a + b and len(a.splitlines()) == len(b.splitlines()) == 1:
@@ -112,6 +114,7 @@ def test_replies_are_read(text: str, think: str, finish: str, expected: tuple[st
     assert (parsed.think, parsed.answer, parsed.problem) == expected
 
 
+@settings(deadline=None)
 @given(st.text(max_size=120), st.sampled_from(["stop", "length"]))
 def test_reading_replies_never_fails(text: str, finish: str) -> None:
     parsed = parse_reasoning(text, "", finish)
@@ -220,6 +223,7 @@ def test_the_template_speaks_the_language_of_the_question() -> None:
     assert told.think == "图1写道：“奥尔拉的塔有212级台阶。”\n因此答案是：212"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300), st.data())
 def test_what_the_template_quotes_stands_on_the_page(text: str, data: st.DataObject) -> None:
     context = text + "x"

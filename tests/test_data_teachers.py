@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from fixtures.data.teacher_server import Say, TeacherServer, serve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
 from data_pipeline.settings import TeacherSpec
 from data_pipeline.teachers import (
+    Call,
     HttpTransport,
     Teacher,
     TeacherError,
-    call_key,
     open_teacher,
     read_response,
     request_body,
@@ -165,6 +165,7 @@ def test_reasoning_sent_apart_and_content_in_parts_are_read() -> None:
     assert (reply.text, reply.think, reply.finish) == ("Answer: two", "So.", "stop")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(200, 599))
 def test_any_response_is_a_reply_or_a_teacher_error(data: bytes, status: int) -> None:
     with contextlib.suppress(TeacherError):
@@ -176,9 +177,9 @@ def test_the_body_holds_the_sampling_and_the_key_leaves_out_the_address() -> Non
     body = request_body(spec, MESSAGES, 3)
     assert (body["temperature"], body["top_p"], body["top_k"], body["seed"], body["x"]) == (0.7, 0.8, 20, 3, 1)
     other = spec.model_copy(update={"base_url": "http://b/v1"})
-    assert call_key(request_body(other, MESSAGES, 3)) == call_key(body)
+    assert Call.of(request_body(other, MESSAGES, 3)).key == Call.of(body).key
     warmer = spec.model_copy(update={"temperature": 0.8})
-    assert call_key(request_body(warmer, MESSAGES, 3)) != call_key(body)
+    assert Call.of(request_body(warmer, MESSAGES, 3)).key != Call.of(body).key
 
 
 def test_the_key_is_sent_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +208,7 @@ def keys(count: int) -> list[str]:
     return [f"{n:032x}" for n in range(count)]
 
 
+@settings(deadline=None)
 @given(cut=st.integers(0, 400))
 def test_a_torn_last_line_is_dropped_and_the_rest_stands(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.records import Evidence, Sample
@@ -48,6 +48,7 @@ def marked(sample: Sample) -> list[tuple[int, str]]:
     return sorted((item.hop, sample.context[item.start : item.end]) for item in sample.evidence or ())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 1000))
 def test_shuffling_moves_passages_and_their_evidence(n: int, seed: int) -> None:
     sample = make(n)
@@ -61,6 +62,7 @@ def test_shuffling_moves_passages_and_their_evidence(n: int, seed: int) -> None:
     assert told == shuffled(sample, seed)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=120), st.data())
 def test_rearranging_any_text_keeps_what_is_marked(text: str, data: st.DataObject) -> None:
     context = text + "."
