@@ -84,7 +84,7 @@ def test_exit_codes_tell_gaps(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tasks", "hotpot"], "'hotpot' is not a LongBench task"),
+        (["--tasks", "hotpot"], "'hotpot' is no task of longbench"),
         (["--tasks", "lcc"], "has no lcc.jsonl"),
         (["--limit", "0"], "--limit is 0"),
         (["--system", "none"], "no system 'none'"),
@@ -100,7 +100,7 @@ def test_bad_input_is_refused(data, tmp_path, arguments, message):
 
 
 def test_data_may_lie_in_a_folder_named_data(data):
-    assert len(read_data(data.parent, None, None)) == 5
+    assert len(read_data(data.parent, None, None)[0]) == 5
     with pytest.raises(InputError, match="has no <task>"):
         read_data(data / "none", None, None)
 

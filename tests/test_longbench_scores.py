@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seer.errors import InputError
 from seer.evaluation.longbench import EXIT_GAPS, PartialRunError, read_records, score_folder
 from seer.evaluation.runfiles import MANIFEST_NAME
-from seer.evaluation.tasks import CATEGORIES, TASKS, build_question, find_task, load_templates
+from seer.evaluation.tasks import LONGBENCH, TASKS, build_question, load_templates
 from seer.schema import Prediction, Status
 
 
@@ -76,8 +76,9 @@ def test_scores_and_averages(tmp_path):
 
 def test_the_full_table_of_tasks():
     assert len(TASKS) == 21
-    assert sum(task.num_records for task in TASKS.values()) == 4750
-    assert {task.category for task in TASKS.values()} == set(CATEGORIES)
+    assert LONGBENCH.num_records == 4750
+    assert len(LONGBENCH.categories) == 6
+    assert {task.category for task in TASKS.values()} == set(LONGBENCH.categories)
     assert {task.name for task in TASKS.values() if task.first_line} == {"trec", "triviaqa", "samsum", "lsht"}
     assert {task.name for task in TASKS.values() if not task.chat} == {
         *("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p")
@@ -169,7 +170,7 @@ def test_records_of_every_task_are_read(shared_data):
 
 
 def test_question_stands_for_input_and_a_missing_id_is_made(tmp_path):
-    task = find_task("qasper")
+    task = LONGBENCH.find("qasper")
     fields = {"question": "Why?", "context": "Because.\u2028", "answers": ["so"], "_id": None}
     write_lines(tmp_path / "qasper.jsonl", [fields, fields | {"_id": "x7"}])
     first, second = read_records(tmp_path / "qasper.jsonl", task)
@@ -189,10 +190,10 @@ def test_templates_in_the_benchmarks_format(tmp_path):
     path = tmp_path / "prompts.json"
     path.write_text(json.dumps({"qasper": "Read.\n{context}\n\nAsked: {input}\nReply:"}), encoding="utf-8")
     templates = load_templates(path)
-    question = build_question(find_task("qasper"), "why {context}?", templates)
+    question = build_question(LONGBENCH.find("qasper"), "why {context}?", templates)
     assert question == "Read.\n\n\nAsked: why {context}?\nReply:"
     with pytest.raises(InputError, match="no template for 'trec'"):
-        build_question(find_task("trec"), "x", templates)
+        build_question(LONGBENCH.find("trec"), "x", templates)
     path.write_text('{"qasper": "no place for it"}', encoding="utf-8")
     with pytest.raises(InputError, match=r"lacks \{context\}"):
         load_templates(path)

@@ -52,6 +52,7 @@ from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
 if TYPE_CHECKING:
     from seer.evaluation.longbench import LongBenchRecord
     from seer.evaluation.predict import OnProgress
+    from seer.evaluation.tasks import Benchmark
 
 app = typer.Typer(
     name="eval",
@@ -153,8 +154,9 @@ def predict(
     from seer.policy import ReadingPolicy
     from seer.systems.base import build_system
 
-    records = read_data(data, tasks.split(",") if tasks else None, limit)
+    records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
     options = PredictOptions(
+        benchmark=benchmark,
         batch_size=batch_size,
         concurrency=concurrency,
         retry_rounds=retry_rounds,
@@ -237,7 +239,7 @@ def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: b
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the first is what others are compared with.")],
     out: Annotated[Path, typer.Option(help="Folder for report.html, report.md and report.json.")],
-    title: Annotated[str, typer.Option(help="Heading of the report.")] = "LongBench",
+    title: Annotated[str | None, typer.Option(help="Heading of the report. Default: the benchmark.")] = None,
     labels: Labels = None,
     data: Annotated[
         Path | None,
@@ -256,7 +258,7 @@ def report(
 
     loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]
     gold = read_page_labels(labels) if labels else None
-    records = read_data(data, None, None) if data and labels else ()
+    records = read_data(data, None, None)[0] if data and labels else ()
     built = build_report(loaded, title=title, gold_pages=gold, records=records, seed=seed)
     for path in write_report(built, out):
         typer.echo(str(path))
@@ -278,7 +280,7 @@ def probe(
     from seer.systems.base import build_system
 
     told = require_manifest(run)
-    records = read_data(data, list(told["num_inputs"]), None)
+    records, _ = read_data(data, list(told["num_inputs"]), None)
     built = build_system(
         told["system"].removeprefix("seer+"),
         engine=told["engine"],
@@ -311,10 +313,12 @@ def tokens(
     from seer.evaluation.dryrun import dry_token_tables
     from seer.models import load_encoder
 
-    records = read_data(data, tasks.split(",") if tasks else None, limit)
+    records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
     encoder = load_encoder(model)[0] if model else tekken_encoder()
     with _progress("counting") as on_progress:
-        tables = dry_token_tables(records, encoder, style, lambda done, total: on_progress(done, total, 0))
+        tables = dry_token_tables(
+            records, encoder, style, benchmark=benchmark, on_progress=lambda done, total: on_progress(done, total, 0)
+        )
     show_tokens(tables, len(records), model or "tekken", style, as_json)
     if as_json:
         typer.echo(
@@ -329,17 +333,18 @@ def _reasoning_tokens(system: str) -> int:
     return 0 if system in ("visual", "text") else REASONING_TOKENS
 
 
-def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> list[LongBenchRecord]:
-    """The records of a data folder, or of its folder `data`, in the benchmark's order."""
+def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> tuple[list[LongBenchRecord], Benchmark]:
+    """The records of a data folder, or of its folder `data`, in the benchmark's order; and the benchmark."""
     from itertools import islice
 
     from seer.errors import InputError
+    from seer.evaluation.benchmarks import load_benchmark
     from seer.evaluation.longbench import read_records
-    from seer.evaluation.tasks import TASKS, find_task
 
     if limit is not None and limit < 1:
         raise InputError(f"--limit is {limit}; give at least 1 input per task")
-    wanted = [find_task(name.strip()).name for name in tasks] if tasks else list(TASKS)
+    benchmark = load_benchmark(folder)
+    wanted = [benchmark.find(name.strip()).name for name in tasks] if tasks else list(benchmark.tasks)
     for place in (folder, folder / "data"):
         files = {name: place / f"{name}.jsonl" for name in wanted if (place / f"{name}.jsonl").is_file()}
         if files:
@@ -347,9 +352,12 @@ def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> list[
     missing = [name for name in tasks or () if name.strip() not in files]
     if missing or not files:
         raise InputError(
-            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of LongBench's files"
+            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of {benchmark.name}'s records"
         )
-    return [record for name, file in files.items() for record in islice(read_records(file, TASKS[name]), limit)]
+    records = [
+        record for name, file in files.items() for record in islice(read_records(file, benchmark.tasks[name]), limit)
+    ]
+    return records, benchmark
 
 
 @contextmanager

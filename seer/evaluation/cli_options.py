@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[Path, typer.Option(help="Folder of <task>.jsonl files with LongBench records.")]
+Data = Annotated[
+    Path, typer.Option(help="Folder of <task>.jsonl files in LongBench form; a benchmark.toml in it names other tasks.")
+]
 Out = Annotated[Path, typer.Option(help="Folder of the run: predictions and run.json.")]
 SystemName = Annotated[
     str,

@@ -40,10 +40,10 @@ def show_scores(report: ScoreReport, as_json: bool) -> None:
 def _title(report: ScoreReport) -> str:
     gaps = sum(report.gaps.values())
     if gaps:
-        return f"LongBench, PARTIAL: {gaps} inputs missing"
+        return f"{report.benchmark.name}, PARTIAL: {gaps} inputs missing"
     if report.num_inputs < report.num_benchmark:
-        return f"LongBench, {report.num_inputs} of its {report.num_benchmark} inputs"
-    return "LongBench"
+        return f"{report.benchmark.name}, {report.num_inputs} of its {report.num_benchmark} inputs"
+    return report.benchmark.name
 
 
 def _caption(report: ScoreReport) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from seer.evaluation.runfiles import SESSIONS
 from seer.evaluation.runs import Run
+from seer.evaluation.tasks import LONGBENCH
 from seer.evaluation.versions import scored_with
 
 
@@ -28,6 +29,11 @@ def conditions(runs: Sequence[Run], *more: str) -> str:
         if run.report.deep
     ]
     return ". ".join([*parts, *more]) + "."
+
+
+def are_of_longbench(runs: Sequence[Run]) -> bool:
+    """Whether figures of papers, which are all about LongBench, may stand beside these runs."""
+    return all(run.report.benchmark is LONGBENCH for run in runs)
 
 
 def left_out(runs: Sequence[Run], used: Sequence[Run]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.predict import PredictOptions, answer_every, to_prediction, to_task
+from seer.evaluation.tasks import LONGBENCH, Benchmark
 from seer.evaluation.tokens import TokenRow, TokenTable, token_table
 from seer.schema import Document, Prediction
 
@@ -35,6 +36,8 @@ def dry_token_tables(
     records: Sequence[LongBenchRecord],
     encoder: Encoder,
     style: str = "seer",
+    *,
+    benchmark: Benchmark = LONGBENCH,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, TokenTable]:
     """Token tables by way of reading; `on_progress` gets the numbers of prompts built and to build."""
@@ -51,6 +54,7 @@ def dry_token_tables(
         "select-1": (best, ReadingPolicy(selector_pages=1)),
         "select-2": (best, ReadingPolicy(selector_pages=2)),
     }
+    options = PredictOptions(benchmark=benchmark)
     tables = {}
     for number, (name, (selector, policy)) in enumerate(ways.items()):
         # Encoders are the same object for the engine's whole life, which its protocol does not say.
@@ -58,7 +62,7 @@ def dry_token_tables(
         predictions: dict[str, dict[str, Prediction]] = {}
         for first in range(0, len(records), _BATCH):
             batch = records[first : first + _BATCH]
-            answers = answer_every([to_task(record, PredictOptions(), None) for record in batch], system)
+            answers = answer_every([to_task(record, options, None) for record in batch], system)
             for record, answer in zip(batch, answers, strict=True):
                 predictions.setdefault(record.task, {})[record.id] = to_prediction(record, answer, name)
             engine.requests.clear()  # kept for tests to look at; a whole benchmark of them would fill the memory

@@ -17,7 +17,7 @@ from typing import cast
 from seer.evaluation.chinese import cut_words
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import PageMetric, PageScore, lexical_overlap, page_score, split_at_median
-from seer.evaluation.tasks import build_context, build_question, find_task
+from seer.evaluation.tasks import LONGBENCH, Benchmark, build_context, build_question
 
 GoldPages = Mapping[str, tuple[int, ...]]
 Selections = Mapping[str, tuple[int, ...]]
@@ -52,6 +52,7 @@ def select_with_budgets(
     gold: GoldPages,
     budgets: Mapping[str, int],
     *,
+    benchmark: Benchmark = LONGBENCH,
     style: str = "seer",
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
@@ -66,7 +67,7 @@ def select_with_budgets(
     overlaps: dict[str, float] = {}
     wanted = [record for record in records if record.id in gold and record.id in budgets]
     for done, record in enumerate(wanted, 1):
-        task = find_task(record.task)
+        task = benchmark.find(record.task)
         document = render_text(build_context(task, record.input, record.context), style, name=record.id)
         question = record.input.strip() or build_question(task, record.input)
         for name, selector in selectors.items():

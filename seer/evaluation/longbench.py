@@ -1,6 +1,6 @@
 """LongBench: read its records, score a folder of predictions.
 
-    records = read_records("data/hotpotqa.jsonl", find_task("hotpotqa"))
+    records = read_records("data/hotpotqa.jsonl", LONGBENCH.find("hotpotqa"))
     report = score_folder("runs/mine", postprocess="official")
     report.scores["hotpotqa"], report.macro
 
@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
+from seer.evaluation.benchmarks import from_manifest
 from seer.evaluation.runfiles import NUM_INPUTS, read_manifest
-from seer.evaluation.scorers import CodeRatio, Postprocess, Score, postprocess, score_sample
-from seer.evaluation.tasks import CATEGORIES, TASKS, Task
+from seer.evaluation.scorers import CodeRatio, Metric, Postprocess, Score, postprocess, score_sample
+from seer.evaluation.tasks import LONGBENCH, Benchmark, Task
 
 QA_TASKS = ("qasper", "narrativeqa", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique")
 EXIT_GAPS = 4
@@ -131,6 +132,7 @@ class ScoreReport:
     gaps: Mapping[str, int] = field(default_factory=dict)
     """Tasks that lack inputs, and how many; empty for a whole run."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    benchmark: Benchmark = LONGBENCH
 
     @property
     def scores(self) -> dict[str, float]:
@@ -165,7 +167,7 @@ class ScoreReport:
     @property
     def num_benchmark(self) -> int:
         """Inputs of the full benchmark."""
-        return sum(task.num_records for task in TASKS.values())
+        return self.benchmark.num_records
 
     @property
     def deep(self) -> int:
@@ -174,7 +176,7 @@ class ScoreReport:
     def _category_means(self) -> dict[str, float]:
         by_category = {
             category: [task.score for task in self.tasks.values() if task.task.category == category]
-            for category in CATEGORIES
+            for category in self.benchmark.categories
         }
         return {category: math.fsum(scores) / len(scores) for category, scores in by_category.items() if scores}
 
@@ -211,12 +213,16 @@ def score_folder(
     if not folder.is_dir():
         raise InputError(f"no folder at '{path}'; give one that holds <task>.jsonl files")
     manifest = read_manifest(folder)
-    files = {name: folder / f"{name}.jsonl" for name in TASKS if (folder / f"{name}.jsonl").is_file()}
+    benchmark = from_manifest(manifest, f"the manifest of '{path}'")
+    files = {name: folder / f"{name}.jsonl" for name in benchmark.tasks if (folder / f"{name}.jsonl").is_file()}
     if not files:
-        raise InputError(f"'{path}' holds no <task>.jsonl of a LongBench task; the tasks are {', '.join(TASKS)}")
-    expected = manifest.get(NUM_INPUTS) or {name: task.num_records for name, task in TASKS.items()}
+        known = ", ".join(benchmark.tasks)
+        raise InputError(f"'{path}' holds no <task>.jsonl of {benchmark.name}; its tasks are {known}")
+    expected = manifest.get(NUM_INPUTS) or {name: task.num_records for name, task in benchmark.tasks.items()}
     tasks = {
-        name: _score_task(TASKS[name], list(_read_json_lines(file)), file, how, ratio, int(expected.get(name, 0)))
+        name: _score_task(
+            benchmark.tasks[name], list(_read_json_lines(file)), file, how, ratio, int(expected.get(name, 0))
+        )
         for name, file in files.items()
     }
     gaps = {name: int(number) for name, number in expected.items() if name not in tasks and number}
@@ -226,7 +232,7 @@ def score_folder(
         raise PartialRunError(
             f"'{path}' lacks predictions: {listed}; finish the run, or pass --partial to score what is there"
         )
-    return ScoreReport(tasks, how, ratio, gaps, manifest)
+    return ScoreReport(tasks, how, ratio, gaps, manifest, benchmark)
 
 
 class PartialRunError(InputError):
@@ -266,7 +272,7 @@ def _score_line(
     """Whether this input failed, and its score."""
     answers = _texts(fields.get("answers"), place, "answers")
     classes = _classes(fields.get("all_classes"), place)
-    if task.name in ("trec", "lsht") and classes is None:
+    if task.metric is Metric.CLASSIFICATION and classes is None:
         raise InputError(f"{place}: '{task.name}' is scored against its classes, and 'all_classes' is missing")
     prediction = fields.get("pred")
     if fields.get("status") == "failed" or ("pred" in fields and prediction is None):

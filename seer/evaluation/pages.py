@@ -21,8 +21,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from seer.errors import InputError
-from seer.evaluation.runfiles import read_predictions
-from seer.evaluation.tasks import TASKS
+from seer.evaluation.benchmarks import from_manifest
+from seer.evaluation.runfiles import read_manifest, read_predictions
 
 Pages = Collection[int]
 
@@ -132,7 +132,8 @@ def split_at_median(values: Mapping[str, float]) -> tuple[set[str], set[str]]:
 def matched_budgets(run: str | Path, *, least: int = 1) -> dict[str, int]:
     """Page budget for each input of a run: as many pages as it selected there, at least one (the paper's A.9)."""
     folder = Path(run)
-    files = [folder / f"{name}.jsonl" for name in TASKS if (folder / f"{name}.jsonl").is_file()]
+    tasks = from_manifest(read_manifest(folder), f"the manifest of '{run}'").tasks
+    files = [folder / f"{name}.jsonl" for name in tasks if (folder / f"{name}.jsonl").is_file()]
     if not files:
         raise InputError(f"'{run}' holds no predictions to match; give the folder of a run")
     return {

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import InputError, SeerError
+from seer.evaluation.benchmarks import to_manifest
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runfiles import NUM_INPUTS, RunFolder
-from seer.evaluation.tasks import build_context, build_question, find_task
+from seer.evaluation.tasks import LONGBENCH, Benchmark, build_context, build_question
 from seer.evaluation.versions import ANSWERING, library_versions
 from seer.schema import Answer, Prediction, Status, Step
 
@@ -57,6 +58,7 @@ class PredictOptions:
     """Relevant pages by id, for the oracle selector."""
     page_budgets: Mapping[str, int] = field(default_factory=dict)
     """Page budget by id, for selectors matched to another run."""
+    benchmark: Benchmark = LONGBENCH
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("concurrency", 1), ("retry_rounds", 0), ("reasoning_tokens", 0)):
@@ -207,7 +209,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Call
     from seer.evaluation.truncation import cut_middle
     from seer.systems.base import Task
 
-    task = find_task(record.task)
+    task = options.benchmark.find(record.task)
     context = build_context(task, record.input, record.context)
     if options.max_context_tokens is not None:
         if count_tokens is None:
@@ -271,7 +273,7 @@ def _manifest(
     for record in records:
         counts[record.task] = counts.get(record.task, 0) + 1
     return {
-        "benchmark": "longbench",
+        **to_manifest(options.benchmark),
         "system": system.name,
         "prompts": prompts_name(options.templates),
         "reasoning_tokens": options.reasoning_tokens,

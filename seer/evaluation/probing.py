@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seer.errors import EngineError, InputError
+from seer.evaluation.benchmarks import from_manifest
 from seer.evaluation.latency import PrefillProbe
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.predict import PredictOptions, to_task
-from seer.evaluation.runfiles import RunFolder, append_lines, read_predictions
+from seer.evaluation.runfiles import RunFolder, append_lines, read_manifest, read_predictions
 from seer.schema import Excerpt, Turn
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def probe_run(
 ) -> int:
     """Probe each input that the run holds and that has no probe yet; returns how many were added."""
     folder = Path(run)
+    options = PredictOptions(benchmark=from_manifest(read_manifest(folder), f"the manifest of '{run}'"))
     with RunFolder(folder):
         known = read_probes(folder, repair=True)
         tasks = sorted({record.task for record in records})
@@ -43,7 +45,7 @@ def probe_run(
         held = {one.id for file in files for one in read_predictions(file)}
         wanted = [record for record in records if record.id in held and record.id not in known]
         for done, record in enumerate(wanted, 1):
-            probe = probe_prefill(to_task(record, PredictOptions(), None), system)
+            probe = probe_prefill(to_task(record, options, None), system)
             append_lines(folder / PROBES_NAME, [json.dumps(asdict(probe), ensure_ascii=False)])
             if on_progress:
                 on_progress(done, len(wanted))

@@ -29,7 +29,7 @@ GoldPages = Mapping[str, tuple[int, ...]]
 def build_report(
     runs: Sequence[Run],
     *,
-    title: str = "LongBench",
+    title: str | None = None,
     gold_pages: GoldPages | None = None,
     records: Sequence[LongBenchRecord] = (),
     seed: int = 0,
@@ -57,6 +57,7 @@ def build_report(
         report_cases.gallery_section(runs),
     ]
     machine: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
+    title = title or " and ".join(dict.fromkeys(run.report.benchmark.name for run in runs))
     return Report(
         title, report_scores.summary_points(runs), [section for section in built if section is not None], machine
     )

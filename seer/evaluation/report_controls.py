@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seer.evaluation.conditions import conditions
+from seer.evaluation.conditions import are_of_longbench, conditions
 from seer.evaluation.paper import PAPER_SCOPE
 from seer.evaluation.runs import Run
 from seer.evaluation.selections import ScopeRow, heterogeneity, retrieval_scope
@@ -21,7 +21,7 @@ def scope_section(runs: Sequence[Run]) -> Section | None:
         _scope_row("mean of categories", scope.macro, "total"),
         _scope_row("mean of tasks", scope.overall, "total"),
         *(_scope_row(name, part) for name, part in {**scope.categories, **scope.tasks}.items()),
-        *(row(*figures, kind="paper") for figures in PAPER_SCOPE),
+        *(row(*figures, kind="paper") for figures in PAPER_SCOPE if are_of_longbench(runs)),
     ]
     used = [run for run in (none, one, every) if run is not None]
     text = f"k = 0: {none.name}; k = 1: {one.name if one else 'no such run'}; k = all: {every.name}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seer.evaluation.conditions import conditions, left_out
+from seer.evaluation.conditions import are_of_longbench, conditions, left_out
 from seer.evaluation.forced import select_with_budgets, selector_rows
 from seer.evaluation.latency import SLOW_SECONDS, latency_summary, prefill_by_length
 from seer.evaluation.longbench import LongBenchRecord
@@ -27,7 +27,7 @@ def tokens_section(runs: Sequence[Run]) -> Section | None:
     if not ours:
         return None
     rows = [row(run.name, *_token_cells(counted[run.name].overall), counted[run.name].num_dearer) for run in ours]
-    for paper in PAPER_FIGURES:
+    for paper in PAPER_FIGURES if are_of_longbench(runs) else ():
         if paper.prompt_tokens:
             figures = (paper.prompt_tokens, None, PAPER_FULL_TEXT_TOKENS, paper.compression)
             rows.append(row(paper.name, None, None, None, *figures, None, None, None, kind="paper"))
@@ -84,7 +84,8 @@ def selection_section(runs: Sequence[Run]) -> Section | None:
         rows.append(
             row(run.name, one.mean, one.median, 100 * one.share_of_many, one.mean_document_pages, one.num_samples)
         )
-    rows.append(row(*PAPER_SELECTION, kind="paper"))
+    if are_of_longbench(runs):
+        rows.append(row(*PAPER_SELECTION, kind="paper"))
     heads = columns("run", "mean:2", "median:1", "over 3, %:2", "pages a document:2", "samples")
     shown = [str(number) for number in range(MANY_SELECTED)] + [f"{MANY_SELECTED}+"]
     charts = []
@@ -131,7 +132,7 @@ def page_section(
         others = [page_score(pairs, metric).f1 for metric in (PageMetric.DOCLENS, PageMetric.SIMPLEDOC)]
         first = (subset.precision, subset.recall, subset.f1, subset.mean_pages, subset.num_samples)
         rows.append(row(run.name, *first, whole.f1, whole.num_samples, *others))
-    for name, f1, all_f1 in PAPER_PAGE_SELECTION:
+    for name, f1, all_f1 in PAPER_PAGE_SELECTION if are_of_longbench(runs) else ():
         rows.append(row(name, None, None, f1, None, None, all_f1, None, None, None, kind="paper"))
     text = (
         "Selections against answer-conditioned page labels. Precision, recall and F1 are means over samples that have "
@@ -156,7 +157,7 @@ def _baseline_table(
 ) -> Table:
     budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
     style = str(run.report.manifest.get("style") or "seer")
-    documents = select_with_budgets(records, gold, budgets, style=style, seed=seed)
+    documents = select_with_budgets(records, gold, budgets, benchmark=run.report.benchmark, style=style, seed=seed)
     rows = []
     for one in selector_rows(run.name, own, gold, documents):
         subset = one.gold_nonempty

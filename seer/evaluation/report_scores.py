@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seer.evaluation.conditions import conditions
+from seer.evaluation.conditions import are_of_longbench, conditions
 from seer.evaluation.paper import PAPER_FIGURES
 from seer.evaluation.runs import Run
-from seer.evaluation.statistics import Comparison, bootstrap_interval, compare, macro_weights
+from seer.evaluation.statistics import Comparison, bootstrap_interval, compare
 from seer.evaluation.tables import Bar, Chart, Column, Section, Table, columns, row
-from seer.evaluation.tasks import CATEGORIES, TASKS
 
 _PAPERS = "Figures marked (paper) are what a paper reports, not measured here"
 _GAP_COLUMNS = ("difference:+2", "95 % from:+2", "to:+2", "p:4")
@@ -31,6 +30,12 @@ def summary_points(runs: Sequence[Run]) -> list[str]:
     return points
 
 
+def categories_of(runs: Sequence[Run]) -> dict[str, str]:
+    """The category of each task that any run has, in the benchmark's order."""
+    order = {name: task.category for run in runs for name, task in run.report.benchmark.tasks.items()}
+    return {name: category for name, category in order.items() if any(name in run.report.tasks for run in runs)}
+
+
 def runs_section(runs: Sequence[Run]) -> Section:
     """What was run, as the manifests tell it."""
     keys = ("system", "engine", "model", "selector", "style", "prompts")
@@ -46,11 +51,12 @@ def runs_section(runs: Sequence[Run]) -> Section:
 
 def scores_section(runs: Sequence[Run], seed: int) -> Section:
     """Tables 1 and 10: per task, per category, overall."""
-    intervals = {run.name: bootstrap_interval(run.sample_scores(), seed=seed) for run in runs}
+    intervals = {run.name: bootstrap_interval(run.sample_scores(), run.categories(), seed=seed) for run in runs}
     bars = [Bar(name, [(one.mean, "")], one.low, one.high) for name, one in intervals.items()]
-    bars += [Bar(paper.name, [(paper.macro, "")], is_paper=True) for paper in PAPER_FIGURES]
+    papers = PAPER_FIGURES if are_of_longbench(runs) else ()
+    bars += [Bar(paper.name, [(paper.macro, "")], is_paper=True) for paper in papers]
     overall = [row(run.name, run.report.macro, intervals[run.name].low, intervals[run.name].high) for run in runs]
-    overall += [row(paper.name, paper.macro, None, None, kind="paper") for paper in PAPER_FIGURES]
+    overall += [row(paper.name, paper.macro, None, None, kind="paper") for paper in papers]
     title = "Mean of categories, with 95 % bootstrap interval"
     return Section(
         "Scores",
@@ -69,22 +75,22 @@ def scores_section(runs: Sequence[Run], seed: int) -> Section:
 
 
 def _task_table(runs: Sequence[Run]) -> Table:
-    papers = [paper for paper in PAPER_FIGURES if paper.tasks or paper.qa_mean]
+    papers = [paper for paper in (PAPER_FIGURES if are_of_longbench(runs) else ()) if paper.tasks or paper.qa_mean]
     names = [*(run.name for run in runs), *(paper.name for paper in papers)]
     rows = []
-    for category in CATEGORIES:
-        tasks = [name for name in TASKS if TASKS[name].category == category]
-        for name in tasks:
-            if any(name in run.report.tasks for run in runs):
+    found = categories_of(runs)
+    for category in dict.fromkeys(found.values()):
+        for name in found:
+            if found[name] == category:
                 ours = [run.report.scores.get(name) for run in runs]
                 rows.append(row(name, *ours, *(paper.tasks.get(name) for paper in papers)))
-        if any(category in run.report.categories for run in runs):
-            means = [run.report.categories.get(category) for run in runs]
-            rows.append(row(f"mean of {category}", *means, *(None for _ in papers), kind="total"))
+        means = [run.report.categories.get(category) for run in runs]
+        rows.append(row(f"mean of {category}", *means, *(None for _ in papers), kind="total"))
     macros = [*(run.report.macro for run in runs), *(paper.macro for paper in papers)]
     rows.append(row("mean of categories", *macros, kind="total"))
     seven = [*(run.report.qa_mean for run in runs), *(paper.qa_mean for paper in papers)]
-    rows.append(row("mean of 7 QA tasks", *seven, kind="total"))
+    if any(value is not None for value in seven):
+        rows.append(row("mean of 7 QA tasks", *seven, kind="total"))
     heads = [Column("task"), *(Column(name, 2) for name in names)]
     return Table("Scores by task", heads, rows, conditions(runs, _PAPERS))
 
@@ -102,10 +108,10 @@ def comparison_section(runs: Sequence[Run], seed: int) -> Section | None:
             unpaired = other.report.num_inputs + first.report.num_inputs
             rows.append(row(other.name, first.name, None, None, None, None, 0, 0, 0, unpaired))
             continue
-        result = compare(mine, theirs, macro_weights(dict.fromkeys(shared)), seed=seed)
+        result = compare(mine, theirs, first.categories() | other.categories(), seed=seed)
         counts = (result.num_samples, result.num_better, result.num_worse, result.num_unpaired)
         rows.append(row(other.name, first.name, *_gap(result), *counts))
-        tasks = {name: compare({name: mine[name]}, {name: theirs[name]}, seed=seed) for name in shared}
+        tasks = {name: compare({name: mine[name]}, {name: theirs[name]}, {name: name}, seed=seed) for name in shared}
         folded.append(
             Table(
                 f"{other.name} minus {first.name}, by task",

@@ -18,7 +18,6 @@ from seer.evaluation.longbench import ScoreReport, score_folder
 from seer.evaluation.probing import read_probes
 from seer.evaluation.runfiles import read_manifest, read_predictions
 from seer.evaluation.scorers import CodeRatio, Postprocess
-from seer.evaluation.tasks import TASKS
 from seer.schema import Prediction
 
 Predictions = Mapping[str, Mapping[str, Prediction]]
@@ -41,6 +40,10 @@ class Run:
         for by_id in self.predictions.values():
             yield from by_id.values()
 
+    def categories(self) -> dict[str, str]:
+        """The category of each task."""
+        return {name: task.task.category for name, task in self.report.tasks.items()}
+
     def sample_scores(self) -> dict[str, Mapping[str, float]]:
         """Scores in [0, 1] by task and id."""
         return {name: task.sample_scores for name, task in self.report.tasks.items()}
@@ -59,7 +62,6 @@ def load_run(
     report = score_folder(folder, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     predictions: dict[str, dict[str, Prediction]] = {}
     if read_manifest(folder):
-        for task in TASKS:
-            if task in report.tasks:
-                predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}
+        for task in report.tasks:
+            predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}
     return Run(name or folder.resolve().name, report, predictions, read_probes(folder))

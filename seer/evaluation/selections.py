@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from seer.evaluation.longbench import ScoreReport
 from seer.evaluation.runs import Run
-from seer.evaluation.tasks import CATEGORIES, TASKS
 from seer.schema import Prediction
 
 LENGTH_BUCKETS = ((1, 3), (4, 6), (7, 10), (11, 20), (21, None))
@@ -100,16 +99,16 @@ class RetrievalScope:
 def retrieval_scope(none: ScoreReport, all_: ScoreReport, one: ScoreReport | None = None) -> RetrievalScope:
     """Compare runs of k = 0, k = all and, where there is one, k = 1."""
     reports = [report for report in (none, one, all_) if report is not None]
-    common = [name for name in TASKS if all(name in report.tasks for report in reports)]
+    common = {
+        name: task.task.category for name, task in all_.tasks.items() if all(name in report.tasks for report in reports)
+    }
 
     def row(names: Sequence[str]) -> ScopeRow:
         middle = None if one is None else _mean_score(one, names)
         return ScopeRow(_mean_score(none, names), middle, _mean_score(all_, names))
 
     by_category = {
-        category: [name for name in common if TASKS[name].category == category]
-        for category in CATEGORIES
-        if any(TASKS[name].category == category for name in common)
+        category: [name for name in common if common[name] == category] for category in dict.fromkeys(common.values())
     }
     categories = {category: row(names) for category, names in by_category.items()}
     macro = ScopeRow(
@@ -117,7 +116,7 @@ def retrieval_scope(none: ScoreReport, all_: ScoreReport, one: ScoreReport | Non
         None if one is None else _mean([part.one for part in categories.values() if part.one is not None]),
         _mean([part.all for part in categories.values()]),
     )
-    return RetrievalScope(row(common), macro, categories, {name: row([name]) for name in common})
+    return RetrievalScope(row(list(common)), macro, categories, {name: row([name]) for name in common})
 
 
 # ── Figure 4: where retrieval helps ──────────────────────────────────────────────────────────────

@@ -1,20 +1,20 @@
 """How sure a score is: bootstrap intervals and paired tests, seeded.
 
-LongBench's overall figure is a mean of category means of task means, so that one sample of a small task in a small
-category weighs more than others. All functions take scores by task and id, and a weight for each task's samples
-(`macro_weights`, `task_weights`), so that one piece of arithmetic serves a task, a category and the whole.
+A benchmark's overall figure is a mean of category means of task means, so that one sample of a small task in a small
+category weighs more than others. Scores come by task and id, and with them the category of each task; a single task
+is a category of its own.
 
 Samples are drawn anew within each task, never across tasks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seer.errors import InputError
-from seer.evaluation.tasks import TASKS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,34 +51,27 @@ class Comparison:
     """Samples that only one of the runs has; they are left out."""
 
 
-def macro_weights(tasks: Mapping[str, object]) -> dict[str, float]:
-    """Weight of each task's mean in the mean of category means, over the tasks given."""
-    sizes: dict[str, int] = {}
-    for name in tasks:
-        sizes[TASKS[name].category] = sizes.get(TASKS[name].category, 0) + 1
-    return {name: 1 / (sizes[TASKS[name].category] * len(sizes)) for name in tasks}
-
-
-def task_weights(tasks: Mapping[str, object]) -> dict[str, float]:
-    """The plain mean over tasks, which the paper uses for its analysis by retrieval scope."""
-    return {name: 1 / len(tasks) for name in tasks}
+def macro_weights(categories: Mapping[str, str]) -> dict[str, float]:
+    """Weight of each task's mean in the mean of category means; `categories` gives the category of each task."""
+    sizes = Counter(categories.values())
+    return {name: 1 / (sizes[category] * len(sizes)) for name, category in categories.items()}
 
 
 def bootstrap_interval(
     scores: Scores,
-    weights: Mapping[str, float] | None = None,
+    categories: Mapping[str, str],
     *,
     seed: int = 0,
     level: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval:
-    """Percentile interval of the weighted mean of task means; by default the mean of category means."""
+    """Percentile interval of the mean of category means; `categories` gives the category of each task."""
     import numpy as np
 
     filled = {name: list(by_id.values()) for name, by_id in scores.items() if by_id}
     if not filled:
         raise InputError("there are no scores to draw from; give at least one task with a sample")
-    weights = weights or macro_weights(filled)
+    weights = macro_weights({name: categories[name] for name in filled})
     columns = {name: 100 * np.asarray(values) for name, values in filled.items()}
     mean, means = _resample(columns, weights, np.random.default_rng(seed), num_resamples)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -88,7 +81,7 @@ def bootstrap_interval(
 def compare(
     first: Scores,
     second: Scores,
-    weights: Mapping[str, float] | None = None,
+    categories: Mapping[str, str],
     *,
     seed: int = 0,
     level: float = 0.95,
@@ -107,7 +100,7 @@ def compare(
             paired[name] = [other[identifier] - one[identifier] for identifier in common]
     if not paired:
         raise InputError("the two runs have no sample in common; compare runs over the same inputs")
-    weights = weights or macro_weights(paired)
+    weights = macro_weights({name: categories[name] for name in paired})
     rng = np.random.default_rng(seed)
     columns = {name: 100 * np.asarray(values) for name, values in paired.items()}
     mean, means = _resample(columns, weights, rng, num_resamples)

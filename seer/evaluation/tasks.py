@@ -1,4 +1,4 @@
-"""LongBench's 21 tasks: what each asks, how it is scored, and how we word it.
+"""Benchmarks as sets of tasks: what each asks, how it is scored, and how we word it. LongBench's 21 stand here.
 
 A task's document is the record's `context`; its question is made from the record's `input` by `question`. The
 wordings are ours. Published runs use others, so a report names the prompts it was made with, and
@@ -37,7 +37,28 @@ class Task:
     """True where the input is the end of the document itself: code to go on with."""
 
 
-CATEGORIES = ("single_doc_qa", "multi_doc_qa", "summarization", "few_shot", "synthetic", "code")
+@dataclass(frozen=True)
+class Benchmark:
+    """A named set of tasks. The overall score is the mean of its categories' means."""
+
+    name: str
+    tasks: Mapping[str, Task]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """In the order in which they first stand."""
+        return tuple(dict.fromkeys(task.category for task in self.tasks.values()))
+
+    @property
+    def num_records(self) -> int:
+        return sum(task.num_records for task in self.tasks.values())
+
+    def find(self, name: str) -> Task:
+        """The task of this name."""
+        if name not in self.tasks:
+            raise InputError(f"'{name}' is no task of {self.name}; its tasks are {', '.join(self.tasks)}")
+        return self.tasks[name]
+
 
 _EXAMPLES = "The document is a series of solved examples. Solve the last one below in the same manner. "
 _PASSAGES = (
@@ -234,12 +255,7 @@ _ALL = (
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 
-
-def find_task(name: str) -> Task:
-    """The task of this name."""
-    if name not in TASKS:
-        raise InputError(f"'{name}' is not a LongBench task; the tasks are {', '.join(TASKS)}")
-    return TASKS[name]
+LONGBENCH = Benchmark("longbench", TASKS)
 
 
 def build_context(task: Task, record_input: str, record_context: str) -> str:
