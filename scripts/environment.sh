@@ -7,7 +7,7 @@ extras="${1:?extras, comma-separated}"
 if [ -z "${VIRTUAL_ENV:-}" ]; then
   if [ ! -x .venv/bin/python ]; then
     for python in python3.13 python3.12 python3.11 python3; do
-      command -v "$python" >/dev/null && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && break
+      "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
     done || { echo "error: Python 3.11 or newer is needed and none was found" >&2; exit 2; }
     "$python" -m venv .venv
   fi
