@@ -217,6 +217,31 @@ def test_bad_input_is_refused_before_anything_is_asked(tmp_path):
         PredictOptions(batch_size=0)
 
 
+def test_what_would_fail_every_input_is_refused_at_once(tmp_path):
+    system = Echo()
+    with pytest.raises(InputError, match="no template for 'hotpotqa'"):
+        predict(records(2), system, tmp_path, PredictOptions(templates={"trec": "{context} {input}"}))
+    with pytest.raises(InputError, match="needs a tokenizer"):
+        predict(records(2), system, tmp_path, PredictOptions(max_context_tokens=10))
+    assert not system.asked
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_no_tokenizer_takes_fails_alone(tmp_path):
+    def count(text: str) -> int:
+        if "text 1" in text:
+            raise RuntimeError("no such token")
+        return len(text)
+
+    system = Echo()
+    options = PredictOptions(max_context_tokens=4, retry_rounds=0)
+    summary = predict(records(3), system, tmp_path, options, count_tokens=count)
+    assert summary.num_failed == 1
+    assert [task.context for task in system.tasks] == ["te 0", "te 2"], "the middle is cut"
+    by_id = {one.id: one for one in read_predictions(tmp_path / "hotpotqa.jsonl")}
+    assert by_id["hotpotqa-1"].cause == "RuntimeError: no such token"
+
+
 def test_a_prediction_with_a_lone_surrogate_can_be_written():
     line = to_line(Prediction(id="1", task="lcc", pred="a\ud800b\u2028\n", answers=(), status=Status.ANSWERED))
     assert json.loads(line)["pred"] == "a?b\u2028\n"

@@ -96,7 +96,7 @@ def predict(
     Raises InputError: no records, an id twice, another process at work there; ConfigError: another run is there.
     """
     options = options or PredictOptions()
-    _check_ids(records)
+    _check(records, options, count_tokens)
     with RunFolder(out_dir) as run:
         run.open_manifest(_manifest(records, system, options, describe or {}), _session(options))
         done: dict[tuple[str, str], Status] = {}
@@ -104,28 +104,22 @@ def predict(
             finished = run.finished(name, drop_failed=options.retry_failed)
             done |= {(name, identifier): status for identifier, status in finished.items()}
         pending = [record for record in records if (record.task, record.id) not in done]
-        asked = {(record.task, record.id) for record in records}
-        tally = _Tally(
-            num_inputs=len(records),
-            num_done=len(records) - len(pending),
-            num_failed=sum(status is Status.FAILED for key, status in done.items() if key in asked),
-            on_progress=on_progress,
-        )
+        failed = sum(done.get((record.task, record.id)) is Status.FAILED for record in records)
+        tally = _Tally(len(records), len(records) - len(pending), failed, on_progress)
         num_already_done = tally.num_done
         for attempt in range(1, options.retry_rounds + 2):
-            last = attempt > options.retry_rounds
-            failed: list[LongBenchRecord] = []
+            is_last = attempt > options.retry_rounds
+            again: set[tuple[str, str]] = set()
             for batch, answers in _answers(pending, system, options, count_tokens):
                 settled = []
                 for record, answer in zip(batch, answers, strict=True):
-                    if not last and is_worth_retrying(answer):
-                        failed.append(record)
+                    if not is_last and is_worth_retrying(answer):
+                        again.add((record.task, record.id))
                     else:
                         settled.append(to_prediction(record, answer, system.name, attempt))
                 run.append(settled)
                 tally.add(settled)
             # Batches come back as they finish; the next round keeps the benchmark's order.
-            again = {(record.task, record.id) for record in failed}
             pending = [record for record in pending if (record.task, record.id) in again]
     return RunSummary(len(records), num_already_done, tally.num_done - num_already_done, tally.num_failed)
 
@@ -156,7 +150,15 @@ def _answers(
     """Answers by batch, as the batches finish. At most `concurrency` are in flight, and no more are prepared."""
 
     def ask(batch: Sequence[LongBenchRecord]) -> list[Answer]:
-        return answer_every([to_task(record, options, count_tokens) for record in batch], system)
+        tasks: dict[int, Task] = {}
+        answers: dict[int, Answer] = {}
+        for index, record in enumerate(batch):
+            try:
+                tasks[index] = to_task(record, options, count_tokens)
+            except Exception as error:
+                answers[index] = _failure(error, system, record.id)
+        answers |= dict(zip(tasks, answer_every(list(tasks.values()), system), strict=True))
+        return [answers[index] for index in range(len(batch))]
 
     batches = iter(
         [records[first : first + options.batch_size] for first in range(0, len(records), options.batch_size)]
@@ -185,6 +187,8 @@ def answer_every(tasks: Sequence[Task], system: System) -> list[Answer]:
 
     Where a batch raises, its tasks are asked one by one, so that one bad input can't take the others with it.
     """
+    if not tasks:
+        return []
     try:
         answers = system.answer_batch(tasks)
         if len(answers) != len(tasks):
@@ -193,9 +197,14 @@ def answer_every(tasks: Sequence[Task], system: System) -> list[Answer]:
     except Exception as error:
         if len(tasks) > 1:
             return [answer for task in tasks for answer in answer_every([task], system)]
-        if not isinstance(error, SeerError):
-            _log.exception("system '%s' failed on input '%s'", system.name, tasks[0].id)
-        return [Answer(text="", status=Status.FAILED, cause=f"{type(error).__name__}: {error}")]
+        return [_failure(error, system, tasks[0].id)]
+
+
+def _failure(error: Exception, system: System, identifier: str) -> Answer:
+    """What went wrong as an answer; what nobody foresaw is logged with its traceback."""
+    if not isinstance(error, SeerError):
+        _log.error("system '%s' failed on input '%s'", system.name, identifier, exc_info=error)
+    return Answer(text="", status=Status.FAILED, cause=f"{type(error).__name__}: {error}")
 
 
 def is_worth_retrying(answer: Answer) -> bool:
@@ -211,9 +220,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Call
 
     task = options.benchmark.find(record.task)
     context = build_context(task, record.input, record.context)
-    if options.max_context_tokens is not None:
-        if count_tokens is None:
-            raise InputError("max_context_tokens needs a tokenizer to count with; give --model or leave the limit out")
+    if options.max_context_tokens is not None and count_tokens is not None:
         context = cut_middle(context, options.max_context_tokens, count_tokens)
     return Task(
         id=record.id,
@@ -256,9 +263,16 @@ def _without_prompt_text(step: Step) -> Step:
     return step.model_copy(update={"turn": step.turn.model_copy(update={"excerpts": ()})})
 
 
-def _check_ids(records: Sequence[LongBenchRecord]) -> None:
+def _check(
+    records: Sequence[LongBenchRecord], options: PredictOptions, count_tokens: Callable[[str], int] | None
+) -> None:
+    """What would fail every input is refused before the first is asked."""
     if not records:
         raise InputError("there are no inputs to predict; check the data folder, --tasks and --limit")
+    if options.max_context_tokens is not None and count_tokens is None:
+        raise InputError("max_context_tokens needs a tokenizer to count with; give --model or leave the limit out")
+    for name in {record.task for record in records}:
+        build_question(options.benchmark.find(name), "", options.templates)
     seen: set[tuple[str, str]] = set()
     for record in records:
         if (record.task, record.id) in seen:
