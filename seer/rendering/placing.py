@@ -50,7 +50,8 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     inked = np.flatnonzero(slots != BLANK)
     # Ideographs stand on whole pixels: all copies of one are alike, and a quarter as many are kept.
     wide = measured.codes >= _FIRST_WIDE_CODE
-    pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
+    if wide.any():
+        pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
     plain = PlacedGlyphs(slots[inked], pens[inked], baselines[line[inked]], inked)
     return _with_runs(plain, measured, pens, baselines[line], measure) if measured.runs else plain
 

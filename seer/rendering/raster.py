@@ -262,7 +262,7 @@ _HIGH_NIBBLES = np.uint64(0xF0F0F0F0F0F0F0F0)
 
 def _grey(ink: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Grey values of sums of ink levels, eight pixels a word: 255 - 17 * min(sum, 15)."""
-    over = np.flatnonzero(ink & _HIGH_NIBBLES)
+    over = np.flatnonzero((ink & _HIGH_NIBBLES) != 0)  # finding set booleans is several times as quick
     clipped = np.minimum(ink[over].view(np.uint8), np.uint8(MAX_LEVEL))
     ink[over] = clipped.view(np.uint64)
     # 17 times a number below 16 is its hexadecimal digit written twice
