@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
         steps=30,
         data={"sets": [{"path": "a", "share": 2}, {"path": "b"}], "held_out": [{"path": "h"}], "prefetch_steps": 2},
         optimizer={"lr": 3e-3, "warmup_steps": 3},
-        evaluation={"every_steps": 10, "max_samples": 6},
+        evaluation={"every_steps": 10, "max_samples": 6, "generate_samples": 2},
         checkpoint={"every_steps": 10, "export": True},
     )
     summary = fit(settings, sources=[trajectories(8), trajectories(8, False)], held_out=[trajectories(8)])
@@ -60,7 +60,16 @@ def test_held_out_figures_are_logged(finished) -> None:
     assert [r["step"] for r in evaluations] == [10, 20, 30]
     assert evaluations[-1]["eval/loss"] < evaluations[0]["eval/loss"]
     assert 0 <= evaluations[-1]["eval/exact/call"] <= 1
-    assert summary.evaluation == evaluations[-1]
+    assert summary.evaluation.items() >= {k: v for k, v in evaluations[-1].items() if k != "kind"}.items()
+
+
+def test_held_out_questions_are_read_with_the_exported_model(finished) -> None:
+    out, _, summary = finished
+    (record,) = [r for r in read_metrics(out / "metrics.jsonl") if r.get("kind") == "generation"]
+    assert record["generated/samples"] == 2
+    assert 0 <= record["generated/pages"] <= 1
+    assert summary.evaluation["generated/answers"] == record["generated/answers"]
+    assert "generated/pages" in (out / "model" / "README.md").read_text()
 
 
 def test_the_resolved_configuration_stands_in_the_run_folder(finished) -> None:

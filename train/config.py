@@ -217,6 +217,8 @@ class TrainConfig(Record):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> TrainConfig:
+        if self.evaluation.generate_samples and not (self.data.held_out and self.checkpoint.export):
+            raise ValueError("evaluation.generate_samples needs data.held_out and checkpoint.export = true")
         if self.stop.metric and not (self.evaluation.every_steps and self.data.held_out):
             raise ValueError(
                 f"stop.metric '{self.stop.metric}' needs figures: set data.held_out and evaluation.every_steps as well"

@@ -1,11 +1,14 @@
 """Held-out trajectories, teacher-forced: loss and accuracy by class, and how many calls and answers are right entirely.
 
+`generate` goes further: held-out questions are read by the exported model, as `seer ask` would.
+
 `exact/call` is the share of calls whose every token is the likeliest one, given the true words before it: the selection
 accuracy that greedy decoding would reach from the true prefix.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,3 +74,29 @@ def exactness(batch: Batch, figures: Figures) -> torch.Tensor:
     tokens.index_put_((samples, classes), torch.ones_like(wrong), accumulate=True)
     present = tokens > 0
     return torch.stack([(present & (faults == 0)).sum(0), present.sum(0)], 1).double()
+
+
+def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
+    """Read held-out questions with an exported model: how often the pages and the answer are those of the trajectory.
+
+    For one process; the others wait at the next collective.
+    """
+    from seer.policy import ReadingPolicy
+    from seer.reading import Reader
+    from seer.rendering import render_text
+
+    limit = run.config.evaluation.generate_samples
+    items = [item for dataset in run.held_out for item in dataset.trajectories[: min(limit, len(dataset))]][:limit]
+    right_pages = right_answers = 0
+    for think in (False, True):
+        mine = [item for item in items if any(turn.kind == "think" for turn in item.turns) is think]
+        reader = Reader.from_checkpoint(folder, ReadingPolicy(think=think, max_new_tokens=256))
+        documents = [render_text(item.source, item.style, name=item.id) for item in mine]
+        answers = reader.ask_many([(d, item.question) for d, item in zip(documents, mine, strict=True)])
+        for item, answer in zip(mine, answers, strict=True):
+            right_pages += tuple(answer.selected_pages) == tuple(item.relevant_pages)
+            wanted = item.answers or tuple(turn.text for turn in item.turns if turn.kind == "answer")
+            right_answers += answer.text.strip() in {text.strip() for text in wanted}
+    count = max(1, len(items))
+    figures = {"generated/pages": right_pages / count, "generated/answers": right_answers / count}
+    return {"step": step, "kind": "generation", "generated/samples": len(items), **figures}

@@ -29,27 +29,31 @@ def full_weights(trainee: Trainee) -> dict[str, torch.Tensor]:
 
 
 def export(folder: str | Path, trainee: Trainee, base: Checkpoint, world: World, card: str = "") -> Path:
-    """Write the checkpoint folder under a temporary name and rename it; an older export is replaced.
-
-    Weights keep the type that the base's configuration names. Every rank must call this.
-    """
-    target = Path(folder)
+    """Write the checkpoint folder. Every rank must call this."""
     weights = full_weights(trainee)
     if world.leads:
-        temporary = target.with_name(f".{target.name}.writing")
-        shutil.rmtree(temporary, ignore_errors=True)
-        model = hold(weights, base.model.config, export_dtype(base.path))
-        save(temporary, model, base.tokenizer, base.scaling, base.encoder.geometry)
-        if card:
-            (temporary / "README.md").write_text(card, encoding="utf-8")
-        if target.exists():
-            retired = target.with_name(f".{target.name}.old")
-            shutil.rmtree(retired, ignore_errors=True)
-            os.replace(target, retired)
-        os.replace(temporary, target)
-        shutil.rmtree(target.with_name(f".{target.name}.old"), ignore_errors=True)
+        write_export(Path(folder), weights, base, card)
     world.wait()
-    return target
+    return Path(folder)
+
+
+def write_export(target: Path, weights: dict[str, torch.Tensor], base: Checkpoint, card: str = "") -> None:
+    """Write whole weights under a temporary name and rename it; an older export is replaced.
+
+    Weights keep the type that the base's configuration names.
+    """
+    temporary = target.with_name(f".{target.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model = hold(weights, base.model.config, export_dtype(base.path))
+    save(temporary, model, base.tokenizer, base.scaling, base.encoder.geometry)
+    if card:
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+    retired = target.with_name(f".{target.name}.old")
+    shutil.rmtree(retired, ignore_errors=True)
+    if target.exists():
+        os.replace(target, retired)
+    os.replace(temporary, target)
+    shutil.rmtree(retired, ignore_errors=True)
 
 
 def hold(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> Any:

@@ -37,17 +37,23 @@ class World:
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Elementwise sums over all ranks, in float64 on the CPU: small numbers that decide things."""
-        tensor = torch.tensor(list(values), dtype=torch.float64)
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._meeting_place())
         if self.ranks > 1:
             dist.all_reduce(tensor)
         return tensor.tolist()
 
     def largest(self, values: Sequence[float]) -> list[float]:
         """Elementwise maxima over all ranks."""
-        tensor = torch.tensor(list(values), dtype=torch.float64)
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._meeting_place())
         if self.ranks > 1:
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.tolist()
+
+    def _meeting_place(self) -> torch.device:
+        """Where numbers are exchanged: the CPU, unless another launcher has set up NCCL alone."""
+        if self.ranks > 1 and dist.get_backend() == "nccl":
+            return self.device
+        return torch.device("cpu")
 
     def wait(self) -> None:
         """Until every rank is here."""

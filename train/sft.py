@@ -8,6 +8,7 @@ Interrupt it anywhere; run it again and it continues.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from train.config import TrainConfig
-from train.evaluation import evaluate
+from train.evaluation import evaluate, generate
 from train.export import export
 from train.interrupt import Interrupts, good_enough
 from train.parallel import end_world, start_world
@@ -49,9 +50,7 @@ def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Source
             try:
                 summary = loop(run, interrupts)
                 if config.checkpoint.export and summary.reason != "signal":
-                    export(
-                        run.folder / "model", run.trainee, run.base, world, run.card(summary.steps, figures(summary))
-                    )
+                    summary = finish(run, summary)
                 return summary
             finally:
                 run.close()
@@ -84,6 +83,19 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
         run.save(done)
     run.checkpoints.finish()
     return Summary(done, reason, time.perf_counter() - started, record, evaluation)
+
+
+def finish(run: Run, summary: Summary) -> Summary:
+    """Export the model, and read held-out questions with it where that is asked for."""
+    folder = run.folder / "model"
+    export(folder, run.trainee, run.base, run.world, run.card(summary.steps, figures(summary)))
+    if run.config.evaluation.generate_samples and run.held_out:
+        if run.world.leads:
+            run.write(generated := generate(run, folder, summary.steps))
+            summary = dataclasses.replace(summary, evaluation=summary.evaluation | generated)
+            (folder / "README.md").write_text(run.card(summary.steps, figures(summary)), encoding="utf-8")
+        run.world.wait()
+    return summary
 
 
 def figures(summary: Summary) -> dict[str, Any]:

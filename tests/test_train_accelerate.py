@@ -1,0 +1,89 @@
+"""The step under accelerate, with DeepSpeed ZeRO on two processes and a CPU, follows the trainer's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_fakes import config, trajectories
+
+from train.parallel import World
+from train.run import build_run
+from train.step import train_step
+
+TESTS = Path(__file__).parent
+
+
+def launch(out: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}",
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        *options,
+    ]
+    return subprocess.run(
+        [*command, str(TESTS / "train_zero_worker.py"), str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
+    pytest.importorskip("deepspeed")
+    options = ["--use_deepspeed", "--zero_stage", str(stage), "--num_processes", "2"]
+    done = launch(tmp_path, *options, DS_ACCELERATOR="cpu")
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["kind"] == "DEEPSPEED"
+    run = build_run(
+        config(tmp_path / "one", optimizer={"clip_norm": 1e9}),
+        World(0, 1, torch.device("cpu"), None),
+        [trajectories(24)],
+    )
+    losses = [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+    assert results["losses"] == pytest.approx(losses, abs=1e-4)
+    weights = load_file(tmp_path / "weights.safetensors")
+    for name, parameter in run.trainee.model.named_parameters():
+        torch.testing.assert_close(weights[name], parameter.detach(), atol=5e-4, rtol=5e-3)
+
+
+@pytest.mark.slow
+def test_plain_data_parallelism_takes_the_same_steps(tmp_path: Path) -> None:
+    done = launch(
+        tmp_path, "--num_processes", "2", "--cpu", "--multi_cpu" if False else "--num_cpu_threads_per_process=1"
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads((tmp_path / "results.json").read_text())
+    run = build_run(
+        config(tmp_path / "one", optimizer={"clip_norm": 1e9}),
+        World(0, 1, torch.device("cpu"), None),
+        [trajectories(24)],
+    )
+    losses = [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+    assert results["losses"] == pytest.approx(losses, abs=1e-4)
+
+
+def test_fsdp_that_accelerate_would_drop_is_refused(tmp_path: Path) -> None:
+    done = launch(tmp_path, "--cpu", ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
+    assert done.returncode != 0
+    assert "FSDP was asked for, but accelerate gives" in done.stderr
