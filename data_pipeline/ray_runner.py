@@ -21,11 +21,13 @@ from data_pipeline.records import Outcome
 from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
 from data_pipeline.settings import BudgetSpec, BuildConfig, TeacherSpec
 from data_pipeline.tally import BuildStopped
+from seer.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-_ITEMS_PER_FILE = 2048
+_ITEMS_PER_FILE = 256
+_BYTES_PER_FILE = 1 << 20
 _BATCH_ITEMS = 64
 _WORK_FOLDER = "work"
 
@@ -40,16 +42,15 @@ def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: 
     # the lock is held here for the whole run; workers append to the same file
     ledger = Ledger(Path(config.out) / LEDGER_NAME) if _asks_teachers(config) else None
     try:
-        count = _write_items(items, work)
-        if not count:
+        files = _write_items(items, work)
+        if not files:
             return
-        if not ray.is_initialized():
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        _start_ray(workers)
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
         mine = _share_of_worker(config, workers, ledger)
-        dataset = ray.data.read_parquet(str(work), columns=["index", "item"]).map_batches(
+        dataset = ray.data.read_parquet(str(work), columns=["index", "item"], override_num_blocks=files).map_batches(
             Worker,
             fn_constructor_args=(mine.model_dump_json(), paginate),
             batch_size=_BATCH_ITEMS,
@@ -73,30 +74,45 @@ def _asks_teachers(config: BuildConfig) -> bool:
 
 
 def _write_items(items: Iterable[Item], work: Path) -> int:
+    """Write the items, many files of moderate size, since a file is what goes to a worker; returns how many files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    count = files = 0
+    schema = pa.schema([("index", pa.int64()), ("item", pa.large_string())])
+    files = index = size = 0
     waiting: list[str] = []
 
     def flush() -> None:
-        nonlocal files
-        start = count - len(waiting)
-        table = pa.table(
-            {"index": pa.array(range(start, count), pa.int64()), "item": pa.array(waiting, pa.large_string())}
-        )
-        pq.write_table(table, work / f"items-{files:06d}.parquet", row_group_size=_BATCH_ITEMS)
-        files += 1
+        nonlocal files, size
+        numbers = range(index - len(waiting), index)
+        table = pa.table({"index": list(numbers), "item": waiting}, schema=schema)
+        pq.write_table(table, work / f"items-{files:08d}.parquet")
+        files, size = files + 1, 0
         waiting.clear()
 
     for item in items:
         waiting.append(dump_item(item))
-        count += 1
-        if len(waiting) >= _ITEMS_PER_FILE:
+        size += len(waiting[-1])
+        index += 1
+        if len(waiting) >= _ITEMS_PER_FILE or size >= _BYTES_PER_FILE:
             flush()
     if waiting:
         flush()
-    return count
+    return files
+
+
+def _start_ray(workers: int) -> None:
+    """Join the Ray that runs, or start one here. Raises InputError where it has too few CPUs."""
+    import ray
+
+    if not ray.is_initialized():
+        # reading the items takes a (logical) CPU besides the workers'
+        ray.init(num_cpus=workers + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if cpus <= workers:
+        raise InputError(
+            f"Ray has {cpus} CPUs; {workers} workers need {workers + 1}, one to read: ask for fewer workers"
+        )
 
 
 def _share_of_worker(config: BuildConfig, workers: int, ledger: Ledger | None) -> BuildConfig:

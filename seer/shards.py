@@ -34,7 +34,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -402,7 +402,13 @@ class ShardSet(Sequence[Trajectory]):
     def __len__(self) -> int:
         return self.manifest.rows
 
-    def __getitem__(self, index: int) -> Trajectory:  # type: ignore[override]
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Trajectory]: ...
+    def __getitem__(self, index: int | slice) -> Trajectory | list[Trajectory]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
         return _trajectory(self._read_row(index))
 
     def __iter__(self) -> Iterator[Trajectory]:

@@ -75,6 +75,7 @@ def test_large_records_are_read_at_random(tmp_path: Path) -> None:
     shards = ShardSet(tmp_path)
     order = [39, 0, 17, 3, -1, 14, 15, 38]
     assert [shards[i] for i in order] == [records[i] for i in order]
+    assert shards[38:2:-20] == records[38:2:-20]
     with pytest.raises(IndexError, match="record 40"):
         shards[40]
 

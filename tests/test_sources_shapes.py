@@ -337,6 +337,20 @@ def test_datasets_saved_to_disk_are_read(tmp_path: Path) -> None:
         assert one(list(load(SourceSpec(path=str(tmp_path / name), split="train")))).answers == ("two",)
 
 
+def test_datasets_are_streamed_by_name_as_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "set" / "data").mkdir(parents=True)
+    rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
+    # a folder in the hub's layout loads by the same call as a name on the hub
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
+    sample = one(list(load(SourceSpec(path=f"hub:{tmp_path / 'set'}", split="train"))))
+    assert sample.answers == ("two",)
+
+
 def test_folders_are_read_in_name_order(tmp_path: Path) -> None:
     for n in (2, 1):
         row = {"id": str(n), "question": "?x", "context": "text", "answers": ["a"]}

@@ -1,0 +1,127 @@
+"""The Ray runner writes the bytes that the local runner writes, and asks teachers as often."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.data.teacher_server import Body, Say, is_judge, serve, user_text
+from fixtures.data.world import MAP, write_world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_pipeline.build import build
+from data_pipeline.ledger import Ledger
+from data_pipeline.records import Agreement, Evidence, Outcome, Rejection, Sample
+from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
+from data_pipeline.settings import BuildConfig
+from data_pipeline.tally import BuildStopped
+from seer.errors import InputError
+
+TEXT = st.text(max_size=20)
+NOTES = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9))
+REJECTIONS = st.builds(Rejection, st.just("no_answer"), TEXT, TEXT, TEXT, NOTES)
+EVIDENCE = st.none() | st.lists(st.builds(Evidence, st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))).map(tuple)
+SAMPLES = st.builds(
+    Sample,
+    id=TEXT,
+    source=TEXT,
+    question=TEXT,
+    context=TEXT,
+    answers=st.lists(TEXT).map(tuple),
+    evidence=EVIDENCE,
+    answerable=st.booleans(),
+    segments=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))).map(tuple),
+    provenance=st.dictionaries(TEXT, TEXT, max_size=2),
+)
+OUTCOMES = st.builds(
+    Outcome,
+    source=TEXT,
+    id=TEXT,
+    rejection=st.none() | REJECTIONS,
+    agreement=st.none() | st.just(Agreement(1, 2, 3, 4)),
+    notes=NOTES,
+)
+
+
+@settings(deadline=None)
+@given(st.one_of(SAMPLES, REJECTIONS), OUTCOMES)
+def test_items_and_outcomes_travel_unchanged(item: Sample | Rejection, outcome: Outcome) -> None:
+    assert load_item(dump_item(item)) == item
+    assert load_outcome(dump_outcome(outcome)) == outcome
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    ray = pytest.importorskip("ray", reason="the Ray runner needs the extra 'ray'")
+    pytest.importorskip("ray.data")
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def configure(tmp_path: Path, out: str, **changes: Any) -> BuildConfig:
+    path = tmp_path / "train.jsonl"
+    if not path.exists():
+        write_world(path, 150, filler_sentences=90)
+        path.write_text(path.read_text() + "broken\n")
+    source = {"kind": "table", "path": str(path), "map": MAP}
+    return BuildConfig.model_validate({"out": str(tmp_path / out), "sources": [source], **changes})
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in paths
+        if path.name not in ("config.toml", "ledger.jsonl")
+    }
+
+
+def teacher_says(body: Body, n: int) -> Say:
+    number = re.search(r"in entry (\d+)\?", user_text(body))
+    assert number is not None
+    wanted = 100 + int(number[1])
+    if is_judge(body):
+        return Say("YES" if f"has {wanted} steps" in user_text(body) else "NO")
+    return Say(f"<think>It says {wanted}.</think>Answer: {wanted if wanted % 3 else 0}")
+
+
+@pytest.mark.slow
+def test_ray_writes_the_same_bytes_without_a_model(tmp_path: Path, local_ray: None) -> None:
+    options = {"validation_share": 0.3, "variants": {"shuffle_share": 0.5, "unanswerable_share": 0.3}}
+    build(configure(tmp_path, "local", **options))
+    for workers in (1, 2):
+        build(configure(tmp_path, f"ray{workers}", **options), runner="ray", workers=workers)
+        assert files(tmp_path / f"ray{workers}") == files(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_ray_asks_teachers_as_often_and_resumes_from_the_ledger(tmp_path: Path, local_ray: None) -> None:
+    with serve(teacher_says) as server:
+        teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
+        both = {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
+        build(configure(tmp_path, "local", **both))
+        calls = len(server.asked)
+        build(configure(tmp_path, "ray", **both), runner="ray", workers=2)
+        assert len(server.asked) == 2 * calls
+        assert files(tmp_path / "ray") == files(tmp_path / "local")
+        build(configure(tmp_path, "ray", **both), runner="ray", workers=2, force=True)
+        assert len(server.asked) == 2 * calls
+    with Ledger(tmp_path / "ray" / "ledger.jsonl") as ledger:
+        assert len(ledger) == calls
+
+
+@pytest.mark.slow
+def test_ray_stops_as_the_local_runner_does(tmp_path: Path, local_ray: None) -> None:
+    with serve(lambda body, n: Say(status=401)) as server:
+        teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
+        config = configure(tmp_path, "ray", judge={"kind": "teacher", "teacher": teacher})
+        with pytest.raises(BuildStopped, match="judge teacher cannot be used"):
+            build(config, runner="ray", workers=2)
+    assert not (tmp_path / "ray" / "work").exists()
+    with pytest.raises(InputError, match="Ray has 3 CPUs; 3 workers need 4"):
+        build(configure(tmp_path, "more"), runner="ray", workers=3)
