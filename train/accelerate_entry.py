@@ -33,13 +33,15 @@ from train.step import NonFiniteError, agree, save_batches, step_record
 def start(config: TrainConfig) -> Any:
     """An Accelerator for this launch. Raises ConfigError where it would not do what was asked for."""
     from accelerate import Accelerator
-    from accelerate.utils import DistributedType
+    from accelerate.utils import DistributedType, InitProcessGroupKwargs
 
     if config.parallel.replicas > 1 or config.parallel.cpu_offload:
         raise ConfigError(
             "parallel.replicas and parallel.cpu_offload belong to seer-train; set them in accelerate's own file"
         )
-    accelerator = Accelerator()
+    # on a CPU accelerate leaves DeepSpeed's backend open and then takes every process for the only one
+    alone = not torch.cuda.is_available() and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if alone else [])
     for name, kind in (("FSDP", DistributedType.FSDP), ("DEEPSPEED", DistributedType.DEEPSPEED)):
         asked = os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1")
         if asked and accelerator.distributed_type != kind:
