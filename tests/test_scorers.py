@@ -35,7 +35,7 @@ COMMON_CHINESE = "的一是不了在人有我他这中大来上国个到说们�
 texts = st.lists(st.sampled_from(["a", "b", "c", "the", ".", " . ", "\n", "Paragraph 3", "7", "é", "#", "x=1"])).map(
     " ".join
 )
-chinese_texts = st.lists(st.sampled_from(COMMON_CHINESE + "。，ab1. %\r\n㐀")).map("".join)
+chinese_texts = st.lists(st.sampled_from(COMMON_CHINESE + "鿃鿎龪龯" + "。，ab1. %\r\n㐀")).map("".join)
 
 
 # ── ROUGE-L ──────────────────────────────────────────────────────────────────────────────────────
@@ -141,6 +141,7 @@ def test_qa_f1_ignores_case_punctuation_and_articles():
     assert qa_f1("The Eiffel Tower!", "eiffel tower") == 1.0
     assert qa_f1("an eiffel-tower", "eiffel tower") == 0.0, "a hyphen goes without leaving a space"
     assert qa_f1("in Paris, France", "Paris") == 2 * (1 / 3) / (1 / 3 + 1)
+    assert qa_f1("“Paris”", "Paris") == 0.0, "typographic punctuation stays"
     assert qa_f1("the", "the") == 0.0, "nothing is left to compare"
     assert qa_f1("x x y", "x y y") == pytest.approx(2 / 3)
 
