@@ -156,7 +156,9 @@ def _select(
         _note(state, parsed, generation)
     if policy.on_invalid_call == "reject":
         _note(state, parsed, generation)
-        raise ProtocolError(f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject")
+        raise ProtocolError(
+            f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject"
+        )
     state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
     return parsed.pages
 
