@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -59,9 +59,11 @@ def build(
         raise InputError(f"--runner {runner}; it is local or ray")
     settings = _settings(config, overrides or [], input, kind, map, split, judge, out)
     progress = ProgressLine(total_rows(settings.sources))
-    report = run_build(
-        settings, force=force, runner="ray" if runner == "ray" else "local", workers=workers, on_progress=progress
-    )
+    chosen: Literal["local", "ray"] = "ray" if runner == "ray" else "local"
+    try:
+        report = run_build(settings, force=force, runner=chosen, workers=workers, on_progress=progress)
+    finally:
+        progress.close()
     if as_json:
         sets = {name: {"rows": manifest.rows, "digest": manifest.digest} for name, manifest in report.sets.items()}
         print(json.dumps({"out": str(report.out), "sets": sets, "statistics": report.statistics}))

@@ -27,6 +27,7 @@ class ProgressLine:
     ) -> None:
         self._total_rows, self._stream, self._clock, self._every_s = total_rows, stream or sys.stderr, clock, every_s
         self._started = self._last = clock()
+        self._unfinished = False
 
     def __call__(self, tally: Tally, rows_read: int, spent: Spending | None) -> None:
         now = self._clock()
@@ -37,6 +38,13 @@ class ProgressLine:
         terminal = self._stream.isatty()
         self._stream.write(f"\r\x1b[K{line}" if terminal else f"{line}\n")
         self._stream.flush()
+        self._unfinished = terminal
+
+    def close(self) -> None:
+        """End the line, so that what follows stands below it."""
+        if self._unfinished:
+            self._stream.write("\n")
+            self._unfinished = False
 
 
 def describe(tally: Tally, rows_read: int, total_rows: int | None, spent: Spending | None, elapsed_s: float) -> str:
