@@ -81,7 +81,13 @@ def ask(
         list[str], typer.Argument(help="Documents (paths, globs, or '-' for standard input), then the question.")
     ],
     model: Annotated[str | None, typer.Option(help="Checkpoint folder of a GLM-4V-family model.")] = None,
-    engine: Annotated[str, typer.Option(help="hf, or scripted (no model: selects page 1 and quotes it).")] = "hf",
+    engine: Annotated[
+        str, typer.Option(help="hf, vllm, openai, or scripted (no model: selects page 1 and quotes it).")
+    ] = "hf",
+    base_url: Annotated[str | None, typer.Option(help="Address for the openai engine.")] = None,
+    engine_args: Annotated[
+        list[str] | None, typer.Option("--engine-arg", help="Any argument of the engine, e.g. max_model_len=32768.")
+    ] = None,
     selector: Annotated[
         str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
     ] = "model",
@@ -123,7 +129,7 @@ def ask(
     from seer.rendering import load
     from seer.schema import Status
     from seer.selection.base import build_selector
-    from seer.systems.base import build_engine
+    from seer.systems.base import build_engine, parse_engine_arguments
 
     if len(files) < 2:
         raise InputError(f"{len(files)} argument(s) arrived; give a document and then the question in quotes")
@@ -135,7 +141,8 @@ def ask(
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
-    reader = Reader(build_engine(engine, model=model, device=device), chosen, policy)
+    options = parse_engine_arguments(engine_args or []) | ({"base_url": base_url} if base_url else {})
+    reader = Reader(build_engine(engine, model=model, device=device, **options), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
     on_text = (lambda text: console.print(text, end="", soft_wrap=True)) if stream else None
     answer = reader.ask(document, question, TracePrinter(console, document, streamed=stream), on_text)

@@ -128,6 +128,10 @@ class Encoder:
     def control(self, name: str) -> int:
         return self.control_ids[name]
 
+    def control_name(self, token_id: int) -> str:
+        """The control token of this id; "" where it is none of Seer's."""
+        return self._names.get(token_id, "")
+
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """What ends the model's turn for good. Never the observation marker: the tool speaks after the call."""

@@ -9,11 +9,12 @@ What happens in one conversation is in `seer.conversation`; here conversations a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from seer.conversation import Conversation, converse
-from seer.engines.base import Engine, Generation, Request
+from seer.engines.base import ConcurrentEngine, Engine, Generation, Request
 from seer.errors import EngineError
 from seer.policy import ReadingPolicy
 from seer.reading_state import OnStep, OnText
@@ -22,7 +23,39 @@ from seer.selection.base import ModelPlusLexical, Selector
 
 
 def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[Answer]:
-    """Drive conversations in lockstep: each round of the loop is one call of `engine.generate`."""
+    """Drive conversations to their answers, in order: each at its own pace where the engine can, else in lockstep."""
+    if isinstance(engine, ConcurrentEngine):
+        return engine.run(_read_concurrently(conversations, engine))
+    return _read_in_lockstep(conversations, engine)
+
+
+async def read_one(conversation: Conversation, ask: Callable[[Request], Awaitable[Generation]]) -> Answer:
+    """Drive one conversation; `ask` answers a request. Cancelling it closes the conversation."""
+    try:
+        requests = next(conversation)
+        while True:
+            requests = conversation.send(list(await asyncio.gather(*map(ask, requests))))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        conversation.close()
+
+
+async def _read_concurrently(conversations: Iterable[Conversation], engine: ConcurrentEngine) -> list[Answer]:
+    # A conversation begins (and draws its pages) only when there is room for it.
+    room = asyncio.Semaphore(engine.max_concurrent)
+
+    async def read(conversation: Conversation) -> Answer:
+        async with room:
+            return await read_one(conversation, engine.generate_one)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(read(conversation)) for conversation in conversations]
+    return [task.result() for task in tasks]
+
+
+def _read_in_lockstep(conversations: Iterable[Conversation], engine: Engine) -> list[Answer]:
+    """Each round of the loop is one call of `engine.generate`."""
     answers: dict[int, Answer] = {}
     waiting: dict[int, tuple[Conversation, list[Request]]] = {}
     for index, conversation in enumerate(conversations):

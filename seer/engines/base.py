@@ -7,14 +7,15 @@ comes back as a `Generation` with `finish="error"`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from seer.encoding import Encoder
 from seer.schema import Page, Turn
 
 Finish = Literal["stop", "length", "error"]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Request:
     sampling: Sampling = Sampling()
     on_text: Callable[[str], None] | None = None
     """Called with each piece of text as it is generated, control tokens left out. May be ignored by an engine."""
+    on_control: Callable[[str], None] | None = None
+    """Called with the name of each control token between those pieces: where thinking ends, text begins."""
 
     @property
     def page_sizes(self) -> dict[int, tuple[int, int]]:
@@ -92,3 +95,19 @@ class Engine(Protocol):
     def forget(self, conversation: str) -> None:
         """Drop what is kept for this conversation."""
         ...
+
+
+@runtime_checkable
+class ConcurrentEngine(Protocol):
+    """An engine that serves many conversations at once, each going on as soon as its own request is answered.
+
+    `generate_one` may be awaited from any event loop; cancelling it takes the request back. `run` waits, from a thread
+    without an event loop, for work that awaits this engine.
+    """
+
+    max_concurrent: int
+    """Requests that are worth having under way at once; more only wait."""
+
+    async def generate_one(self, request: Request) -> Generation: ...
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result: ...

@@ -201,7 +201,7 @@ class HFEngine:
         import torch
 
         draws = [_Draw(row.request.sampling) for row in rows]
-        streams = [TextStream(self.encoder, row.request.on_text) for row in rows]
+        streams = [TextStream(self.encoder, row.request.on_text, row.request.on_control) for row in rows]
         following = [row.encoded.next_position for row in rows]
         while True:
             fed = []
@@ -249,14 +249,23 @@ class HFEngine:
 
 
 class TextStream:
-    """Hands out text as its tokens come, whole characters only."""
+    """Hands out text as its tokens come, whole characters only, and the names of control tokens between."""
 
-    def __init__(self, encoder: Encoder, on_text: Callable[[str], None] | None) -> None:
-        self._encoder, self._on_text = encoder, on_text
+    def __init__(
+        self,
+        encoder: Encoder,
+        on_text: Callable[[str], None] | None,
+        on_control: Callable[[str], None] | None = None,
+    ) -> None:
+        self._encoder, self._on_text, self._on_control = encoder, on_text, on_control
         self._ids: list[int] = []
 
     def __call__(self, token: int) -> None:
-        if self._on_text is None or token in self._encoder.added_ids:
+        if token in self._encoder.added_ids:
+            if self._on_control and (name := self._encoder.control_name(token)):
+                self._on_control(name)
+            return
+        if self._on_text is None:
             return
         self._ids.append(token)
         text = self._encoder.decode(self._ids)

@@ -83,10 +83,14 @@ class ScriptedEngine:
             for token in ([self.encoder.control(name)] if name else self.encoder.encode_text(part))
         ]
         limit = request.sampling.max_new_tokens
-        if request.on_text:
-            request.on_text(self.encoder.decode(ids[:limit]))
+        parts = self.encoder.split(ids[:limit])
+        for name, part in parts:
+            if name and request.on_control:
+                request.on_control(name)
+            elif part and request.on_text:
+                request.on_text(part)
         return Generation(
-            parts=tuple(self.encoder.split(ids[:limit])),
+            parts=tuple(parts),
             ids=tuple(ids[:limit]),
             finish="stop" if len(ids) <= limit else "length",
             prompt_tokens=len(prompt),

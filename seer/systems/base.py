@@ -6,8 +6,11 @@ answers = system.answer_batch([Task(id="1", context=text, question="Who?")])
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from seer.conversation import converse
@@ -116,23 +119,61 @@ def build_system(
 
 
 def build_engine(name: str, *, model: str | None = None, **options: Any) -> Any:
-    """The engine of this name: hf (transformers) or scripted."""
-    builders: dict[str, Callable[..., Any]] = {"hf": _hf, "scripted": _scripted}
+    """The engine of this name: hf (transformers), vllm, openai (any address) or scripted."""
+    builders: dict[str, Callable[..., Any]] = {"hf": _hf, "scripted": _scripted, "vllm": _vllm, "openai": _openai}
     if name not in builders:
         raise InputError(f"no engine '{name}'; known: {', '.join(builders)}")
     return builders[name](model, **options)
 
 
+NO_MODEL = (
+    "no model given; pass --model DIR with a GLM-4V-family checkpoint "
+    "(`seer make-small DIR` makes a small untrained one to try the machinery)"
+)
+
+
 def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **options: Any) -> Any:
     if model is None:
-        raise InputError(
-            "no model given; pass --model DIR with a GLM-4V-family checkpoint "
-            "(`seer make-small DIR` makes a small untrained one to try the machinery)"
-        )
+        raise InputError(NO_MODEL)
     from seer.engines.hf import HFEngine
     from seer.models import load
 
+    _check_options("hf", HFEngine, options)
     return HFEngine(load(model, device=device, dtype=dtype), **options)
+
+
+def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
+    if model is None:
+        raise InputError(NO_MODEL)
+    if device != "auto":
+        raise InputError(f"--device {device}: vLLM takes the device that it was built for; leave --device out")
+    from seer.engines.vllm import VLLMEngine
+
+    return VLLMEngine(model, **options)
+
+
+def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> Any:
+    if base_url is None:
+        raise InputError("the openai engine needs an address: --base-url http://localhost:8000/v1")
+    from seer.engines.openai import OpenAIEngine
+
+    _check_options("openai", OpenAIEngine, options)
+    if model is not None and Path(model).is_dir():
+        # a checkpoint that lies here too: its tokenizer counts, its name is the server's to say
+        options.setdefault("tokenizer", model)
+        model = None
+    return OpenAIEngine(base_url, model, **options)
+
+
+def _check_options(name: str, engine: type, options: dict[str, Any]) -> None:
+    import inspect
+
+    known = [key for key in inspect.signature(engine).parameters if key not in ("checkpoint", "base_url", "model")]
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(known)}"
+            raise InputError(f"the engine '{name}' has no option '{option}'; {hint}")
 
 
 def _scripted(model: str | None, **_: Any) -> Any:
@@ -143,3 +184,18 @@ def _scripted(model: str | None, **_: Any) -> Any:
     from seer.models import load_encoder
 
     return ScriptedEngine(encoder=load_encoder(model)[0])
+
+
+def parse_engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """`--engine-arg key=value` as keywords: values are JSON where they parse as such, else text."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"'{pair}' is no engine argument; write it as key=value, e.g. max_model_len=32768")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = {"True": True, "False": False, "None": None}.get(text, text)
+        arguments[name.strip().replace("-", "_")] = value
+    return arguments

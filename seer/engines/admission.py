@@ -1,0 +1,36 @@
+"""Back-pressure: so many run, so many more wait their turn, the rest are refused at once and told so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from seer.errors import EngineError
+
+
+class Admission:
+    """One event loop's door. `under_way` counts who runs or waits."""
+
+    def __init__(self, max_concurrent: int, max_waiting: int) -> None:
+        self.max_concurrent, self.max_waiting = max_concurrent, max_waiting
+        self.under_way = 0
+        self._room = asyncio.Semaphore(max_concurrent)
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self.under_way - self.max_concurrent)
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Raises EngineError (retryable) where as many wait as may."""
+        if self.under_way >= self.max_concurrent + self.max_waiting:
+            raise EngineError(
+                f"{self.under_way} requests are under way or waiting, as many as may; try again later", retryable=True
+            )
+        self.under_way += 1
+        try:
+            async with self._room:
+                yield
+        finally:
+            self.under_way -= 1

@@ -1,0 +1,152 @@
+"""What can this OpenAI-compatible server do? Asked once, by small requests without pictures.
+
+structural_tag   it holds a select call to our grammar and writes our control tokens (vLLM with a Seer checkpoint)
+json_schema      it holds a reply to a JSON schema: range and number of pages hold, order is repaired
+none             it does not constrain: calls are read tolerantly
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from seer.engines.openai_http import Http
+from seer.engines.openai_messages import Continuation, first_choice, read_call
+from seer.errors import EngineError, InputError
+from seer.protocol import CONTROL, call_schema, call_structural_tag, parse_call_text
+
+Structure = Literal["structural_tag", "json_schema", "none"]
+
+
+@dataclass(frozen=True)
+class Abilities:
+    model: str
+    structure: Structure
+    continuation: Continuation
+    is_vllm: bool = False
+    max_positions: int | None = None
+    ids: Mapping[str, int] = field(default_factory=dict)
+    """Control token ids by name, where the server's tokenizer has each as a single token."""
+
+
+async def probe(
+    http: Http, model: str | None, structure: Structure | None, continuation: Continuation | None
+) -> Abilities:
+    """Raises EngineError where nobody answers (retryable) and InputError where the model is not there."""
+    card = choose_model(await http.get("/models"), model)
+    name = str(card["id"])
+    is_vllm = card.get("owned_by") == "vllm"
+    ids = await _control_ids(http, name) if is_vllm else {}
+    found = structure or await _structure(http, name, ids)
+    if found == "structural_tag" and not ids:
+        raise InputError(
+            f"structure=structural_tag needs a vLLM server whose tokenizer has Seer's control tokens; {http.base_url} has not"
+        )
+    length = card.get("max_model_len")
+    return Abilities(
+        model=name,
+        structure=found,
+        continuation=continuation or await _continuation(http, name, ids),
+        is_vllm=is_vllm,
+        max_positions=length if isinstance(length, int) else None,
+        ids=ids,
+    )
+
+
+def choose_model(listed: Any, wanted: str | None) -> Mapping[str, Any]:
+    """The card of the wanted model, or of the only one."""
+    entries = listed.get("data") if isinstance(listed, Mapping) else None
+    cards = [card for card in entries or [] if isinstance(card, Mapping) and card.get("id")]
+    names = [str(card["id"]) for card in cards]
+    if wanted is not None:
+        for card in cards:
+            if card["id"] == wanted:
+                return card
+        if not cards:  # some servers list nothing and serve all the same
+            return {"id": wanted}
+        raise InputError(f"the server has no model '{wanted}'; it has: {', '.join(names[:20])}")
+    if len(cards) != 1:
+        listing = ", ".join(names[:20]) or "no list of models"
+        raise InputError(f"name the model with --model; the server has: {listing}")
+    return cards[0]
+
+
+async def _control_ids(http: Http, model: str) -> dict[str, int]:
+    """Ids by name; empty where any is not a single token, or the server does not tokenize for us."""
+    ids: dict[str, int] = {}
+    for name in CONTROL.names():
+        try:
+            reply = await http.post("../tokenize", {"model": model, "prompt": name, "add_special_tokens": False})
+        except EngineError as error:
+            if error.retryable:
+                raise
+            return {}
+        tokens = reply.get("tokens") if isinstance(reply, Mapping) else None
+        if not isinstance(tokens, list) or len(tokens) != 1:
+            return {}
+        ids[name] = tokens[0]
+    return ids
+
+
+async def _structure(http: Http, model: str, ids: Mapping[str, int]) -> Structure:
+    """Try what is best first; what the server obeys is taken, what it only accepts is not."""
+    if ids:
+        tag = call_structural_tag(ids[CONTROL.open_call], ids[CONTROL.close_call], (7,), 1)
+        asked = {"structured_outputs": {"structural_tag": json.dumps(tag)}, "skip_special_tokens": False}
+        text = await _tried(http, model, asked)
+        if text is not None and not parse_call_text(_until_closed(text), (7,), 1).deviations:
+            return "structural_tag"
+    schema = {"name": "select_call", "strict": True, "schema": call_schema((7,), 1)}
+    text = await _tried(http, model, {"response_format": {"type": "json_schema", "json_schema": schema}})
+    if text is not None:
+        said = "".join(name or part for name, part in read_call(text))
+        if not parse_call_text(said, (7,), 1).deviations:
+            return "json_schema"
+    return "none"
+
+
+def _until_closed(text: str) -> str:
+    head, closing, _ = text.partition(CONTROL.close_call)
+    return head + closing
+
+
+async def _tried(http: Http, model: str, asked: Mapping[str, Any]) -> str | None:
+    """The reply's text; None where the server refuses the request."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": 'Reply with this JSON: {"name": "select", "indices": [7]}'}],
+        "max_tokens": 64,
+        "temperature": 0,
+        **asked,
+    }
+    try:
+        message, _ = first_choice(await http.post("/chat/completions", body))
+    except EngineError as error:
+        if error.retryable:
+            raise
+        return None
+    return message.get("content") or ""
+
+
+async def _continuation(http: Http, model: str, ids: Mapping[str, int]) -> Continuation:
+    """How a second stage is put: does the template carry tool calls and observations without a second <|assistant|>?"""
+    if not ids:
+        return "user"
+    call = {"id": "c", "type": "function", "function": {"name": "select", "arguments": '{"indices": [7]}'}}
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "y"},
+    ]
+    try:
+        reply = await http.post("../tokenize", {"model": model, "messages": messages, "add_generation_prompt": True})
+    except EngineError as error:
+        if error.retryable:
+            raise
+        return "assistant"
+    tokens = reply.get("tokens") if isinstance(reply, Mapping) else None
+    counted = tokens if isinstance(tokens, list) else []
+    carried = [counted.count(ids[name]) for name in (CONTROL.assistant, CONTROL.open_call, CONTROL.observation)]
+    return "tool" if carried == [1, 1, 1] else "assistant"

