@@ -117,7 +117,7 @@ def measure_direct(texts: list[str], rounds: int) -> dict[str, float]:
     from seer.rendering.raster import atlas_for
 
     def whole() -> list[bytes]:
-        return [png_bytes(page.image()) for text in texts for page in render_text(text)]
+        return [page.png() for text in texts for page in render_text(text)]
 
     whole_once = whole()
     atlas_for.cache_clear()
@@ -221,9 +221,9 @@ def print_roads(roads: dict[str, dict[str, float]], direct: dict[str, dict[str, 
 
 
 def render_all(text: str) -> int:
-    from seer.rendering import png_bytes, stream
+    from seer.rendering import stream
 
-    return sum(1 for page in stream(text) if png_bytes(page.image()))
+    return sum(1 for page in stream(text) if page.png())
 
 
 def print_processes(text: str, processes: tuple[int, ...], copies: int) -> None:
@@ -253,7 +253,7 @@ def print_scaling(counts: tuple[int, ...], *, quick: bool) -> dict[int, float]:
 
 def stream_pages(count: int, draw_every: int) -> dict[str, float]:
     """Stream `count` pages of English; every page is laid out, one in `draw_every` is drawn and encoded."""
-    from seer.rendering import png_bytes, stream
+    from seer.rendering import stream
 
     def pieces() -> Iterator[str]:
         for context in itertools.cycle(sample_contexts("en")):
@@ -262,7 +262,7 @@ def stream_pages(count: int, draw_every: int) -> dict[str, float]:
     start = processor_seconds()
     for page in itertools.islice(stream(pieces()), count):
         if page.number % draw_every == 0:
-            png_bytes(page.image())
+            page.png()
     seconds = processor_seconds() - start
     return {"seconds": seconds, "peak_mb": peak_mb()}
 

@@ -114,6 +114,15 @@ def test_png_gives_back_every_pixel(width, height, kind, seed):
     assert (np.array(Image.open(io.BytesIO(data))) == image).all()
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.text(st.sampled_from("Wij中 \n\ue000é"), min_size=1, max_size=120), st.integers(60, 200))
+def test_a_pages_png_is_its_image(text, width_px):
+    style = resolve_style("seer", page_width_px=width_px, page_height_px=90, margin_x_px=3, crop_width=True)
+    for page in render_text(text, style).pages[:2]:
+        assert (np.array(Image.open(io.BytesIO(page.png()))) == page.image()).all()
+        assert len(page.png()) <= len(png_bytes(page.image())) + 8
+
+
 def test_png_of_a_view_and_of_no_picture():
     image = np.arange(200, dtype=np.uint8).reshape(10, 20)[::2, ::3]
     assert (np.array(Image.open(io.BytesIO(png_bytes(image)))) == image).all()

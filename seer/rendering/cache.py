@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.errors import InputError
-from seer.rendering.png import png_bytes
 from seer.schema import Page
 
 DEFAULT_MAX_BYTES = 2 << 30
@@ -57,7 +56,7 @@ class PageCache:
         """The page as PNG: from the cache, or drawn now and kept."""
         data = self.get(page.content_hash)
         if data is None:
-            data = png_bytes(page.image())
+            data = page.png()
             self.put(page.content_hash, data)
         return data
 

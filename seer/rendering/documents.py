@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from seer.rendering.pageranges import parse_pages
 from seer.rendering.pdfsource import load_pdf
 from seer.rendering.placing import line_boxes
 from seer.rendering.plan import AUTO, settle
-from seer.rendering.raster import VERSION, draw_page
+from seer.rendering.raster import VERSION, draw_page, page_png
 from seer.rendering.scans import Ocr, Progress, load_image
 from seer.rendering.sniff import sniff
 from seer.rendering.styles import resolve_style
@@ -169,7 +169,6 @@ def missing_glyphs(text: str, measure: Measure) -> tuple[MissingGlyph, ...]:
 
 
 def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
-    draw, lines = _drawer(measure), _liner(measure)
     salt = f"{VERSION} {measure.style.digest} {measure.chain.digest}".encode()
     for number, layout in enumerate(lay_out(pieces, measure), 1):
         page = Page(
@@ -181,15 +180,21 @@ def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
             height_px=layout.height_px,
             content_hash=_content_hash(salt, layout),
         )
-        yield page.attach(partial(draw, layout), partial(lines, layout))
+        yield page.attach(
+            partial(_draw, layout, measure), partial(_find_lines, layout, measure), partial(_encode, layout, measure)
+        )
 
 
-def _drawer(measure: Measure) -> Callable[[PageLayout, Page], NDArray[np.uint8]]:
-    return lambda layout, page: draw_page(layout, measure)
+def _draw(layout: PageLayout, measure: Measure, page: Page) -> NDArray[np.uint8]:
+    return draw_page(layout, measure)
 
 
-def _liner(measure: Measure) -> Callable[[PageLayout, Page], tuple[LineBox, ...]]:
-    return lambda layout, page: line_boxes(layout, measure, page.start)
+def _encode(layout: PageLayout, measure: Measure, page: Page) -> bytes:
+    return page_png(layout, measure)
+
+
+def _find_lines(layout: PageLayout, measure: Measure, page: Page) -> tuple[LineBox, ...]:
+    return line_boxes(layout, measure, page.start)
 
 
 def _content_hash(salt: bytes, layout: PageLayout) -> str:

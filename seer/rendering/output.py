@@ -21,8 +21,7 @@ from seer.rendering.fonts import load_chain
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.measure import Measure
 from seer.rendering.pdf import pdf_bytes
-from seer.rendering.png import png_bytes
-from seer.rendering.raster import draw_page
+from seer.rendering.raster import page_png
 from seer.schema import Document, Page, PageStyle
 
 Format = Literal["png", "pdf", "hf"]
@@ -45,7 +44,7 @@ def write_pages(
     tell = progress or (lambda pages: None)
     if keeps_own_pages(document):
         for page in document:
-            data = cache.png(page) if cache else png_bytes(page.image())
+            data = cache.png(page) if cache else page.png()
             (folder / page_file(page.number)).write_bytes(data)
             tell(1)
     else:
@@ -100,7 +99,7 @@ def write_dataset(document: Document, folder: Path) -> None:
 
 def _row(document: Document, page: Page) -> dict[str, Any]:
     return {
-        "image": {"bytes": png_bytes(page.image()), "path": None},
+        "image": {"bytes": page.png(), "path": None},
         # Arrow strings are UTF-8, which has no place for a lone surrogate
         "text": page.text.encode("utf-8", "replace").decode(),
         "document": document.name,
@@ -147,7 +146,7 @@ def _write_laid_out(document: Document, folder: Path, processes: int, tell: Call
     """Lay out here, draw and write in `processes` processes, a batch of pages at a time."""
     if processes <= 1:
         for page in document:
-            (folder / page_file(page.number)).write_bytes(png_bytes(page.image()))
+            (folder / page_file(page.number)).write_bytes(page.png())
             tell(1)
         return
     # The document's pages cannot be sent to a process, their layouts can; laying out again takes a tenth of drawing.
@@ -170,7 +169,7 @@ def _batches(layouts: Iterator[PageLayout]) -> Iterator[tuple[int, Sequence[Page
 
 def _write_batch(style: PageStyle, batch: Sequence[PageLayout], first: int, folder: str) -> int:
     for number, layout in enumerate(batch, first):
-        (Path(folder) / page_file(number)).write_bytes(png_bytes(draw_page(layout, _measure(style))))
+        (Path(folder) / page_file(number)).write_bytes(page_png(layout, _measure(style)))
     return len(batch)
 
 

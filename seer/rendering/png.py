@@ -30,6 +30,7 @@ except ImportError:  # no wheel for this platform
 
 _NO_FILTER, _SUB_FILTER = 0, 1
 _SAMPLE_EVERY = 8
+_LOW_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -50,18 +51,33 @@ def png_bytes(image: NDArray[np.uint8]) -> bytes:
     height, width = image.shape[:2]
     packed = _pack_nibbles(image) if image.ndim == 2 else None
     if packed is not None:
-        depth, colour, rows = 4, 0, packed
-    else:
-        depth, colour, rows = 8, 2 if image.ndim == 3 else 0, image.reshape(height, -1)
-    raw = np.empty((height, rows.shape[1] + 1), np.uint8)
-    raw[:, 0], raw[:, 1:] = _NO_FILTER, rows
-    if depth == 8:
-        differences = _differences(rows, image.shape[2] if image.ndim == 3 else 1)
-        sample = slice(None, None, _SAMPLE_EVERY)
-        if len(_compress(differences[sample].copy().data)) < len(_compress(raw[sample].copy().data)):
-            raw = differences
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+        return _png(packed, width, depth=4)
+    channels = image.shape[2] if image.ndim == 3 else 1
+    rows = image.reshape(height, -1)
+    plain, differences = _unfiltered(rows), _differences(rows, channels)
+    sample = slice(None, None, _SAMPLE_EVERY)
+    smaller = min(plain, differences, key=lambda raw: len(_compress(raw[sample].copy().data)))
+    return _png(smaller, width, depth=8, colour=channels == 3)
+
+
+def ink_png(ink: NDArray[np.uint64], width_px: int) -> bytes:
+    """A PNG of ink levels 0 to 15, eight pixels a word: uint64 (height, words), the first pixel in the lowest byte."""
+    # Of each pair of bytes the lower becomes two pixels: the first in its high digit, 15 for white.
+    pairs = ((ink << np.uint64(4)) | (ink >> np.uint64(8))) & _LOW_BYTES ^ _LOW_BYTES
+    packed = pairs.astype("<u8", copy=False).view(np.uint8)[:, ::2]
+    return _png(_unfiltered(packed[:, : -(-width_px // 2)]), width_px, depth=4)
+
+
+def _png(raw: NDArray[np.uint8], width: int, depth: int, *, colour: bool = False) -> bytes:
+    """The file around rows that already begin with their filters."""
+    header = struct.pack(">IIBBBBB", width, len(raw), depth, 2 if colour else 0, 0, 0, 0)
     return b"".join((_SIGNATURE, _chunk(b"IHDR", header), _chunk(b"IDAT", _compress(raw.data)), _chunk(b"IEND", b"")))
+
+
+def _unfiltered(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    raw = np.empty((rows.shape[0], rows.shape[1] + 1), np.uint8)
+    raw[:, 0], raw[:, 1:] = _NO_FILTER, rows
+    return raw
 
 
 def _differences(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
@@ -73,7 +89,7 @@ def _differences(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 
 
 def _pack_nibbles(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    """Two pixels a byte where every value is one of sixteen (17 k), else None."""
+    """Rows of two pixels a byte where every value is one of sixteen (17 k), else None."""
     height, width = image.shape
     padded = np.empty((height, -(-width // 8) * 8), np.uint8)
     padded[:, :width] = image
@@ -83,7 +99,7 @@ def _pack_nibbles(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
         return None
     pairs = padded.view("<u2")
     packed = ((pairs & np.uint16(0xF0)) | (pairs >> np.uint16(12))).astype(np.uint8)
-    return packed[:, : -(-width // 2)]
+    return _unfiltered(packed[:, : -(-width // 2)])
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

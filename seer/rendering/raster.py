@@ -23,6 +23,7 @@ from seer.rendering.fonts import FIRST_GLYPH, MISSING, NEWLINE, Font, FontChain
 from seer.rendering.layout import PageLayout
 from seer.rendering.measure import SUB_PX, Measure
 from seer.rendering.placing import PlacedGlyphs, place_glyphs
+from seer.rendering.png import ink_png
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -235,11 +236,23 @@ def atlas_for(chain: FontChain, size_px: float, page_width_px: int) -> Atlas:
 
 def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
     """Draw one page: uint8 (height_px, width_px), 255 white, in steps of 17."""
-    return draw_glyphs(place_glyphs(page, measure), measure, page.width_px, page.height_px)
+    ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px)
+    # 17 times a number below 16 is its hexadecimal digit written twice
+    grey = np.invert((ink << np.uint64(4)) | ink)
+    return grey.astype("<u8", copy=False).view(np.uint8)[:, : page.width_px].copy()
 
 
-def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Draw placed glyphs on a white page of this size."""
+def page_png(page: PageLayout, measure: Measure) -> bytes:
+    """The PNG of one page: what `png_bytes` makes of `draw_page`, straight from the ink."""
+    ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px)
+    return ink_png(ink, page.width_px)
+
+
+def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint64]:
+    """Ink levels of placed glyphs, 0 to 15 in each byte: uint64 (height_px, words); the first pixel lies lowest.
+
+    The last word of a row may hold ink from beyond the page's edge.
+    """
     atlas = atlas_for(measure.chain, measure.style.font_size_px, measure.style.page_width_px)
     pad, stride_px = atlas.pad_px, atlas.stride_px
     x, phase = np.divmod((glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES), PHASES)
@@ -252,23 +265,19 @@ def draw_glyphs(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px
     index, words = atlas.words(slots, phase, (baseline + 2 * pad) * stride_px + x + 2 * pad)
     ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
     np.add.at(ink, index, words)
-    rows = slice(2 * pad * stride_px // _WORD_PX, (2 * pad + height_px) * stride_px // _WORD_PX)
-    grey = _grey(ink[rows]).astype("<u8", copy=False).view(np.uint8).reshape(height_px, stride_px)
-    return grey[:, 2 * pad : 2 * pad + width_px].copy()
+    rows = ink.reshape(-1, stride_px // _WORD_PX)
+    first = 2 * pad // _WORD_PX
+    return _clipped(rows[2 * pad : 2 * pad + height_px, first : first + _round_up(width_px) // _WORD_PX].copy())
 
 
 _HIGH_NIBBLES = np.uint64(0xF0F0F0F0F0F0F0F0)
 
 
-def _grey(ink: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Grey values of sums of ink levels, eight pixels a word: 255 - 17 * min(sum, 15)."""
-    over = np.flatnonzero((ink & _HIGH_NIBBLES) != 0)  # finding set booleans is several times as quick
-    clipped = np.minimum(ink[over].view(np.uint8), np.uint8(MAX_LEVEL))
-    ink[over] = clipped.view(np.uint64)
-    # 17 times a number below 16 is its hexadecimal digit written twice
-    grey = ink << np.uint64(4)
-    grey |= ink
-    return np.invert(grey, out=grey)
+def _clipped(ink: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sums of ink levels, none above the darkest; in place."""
+    over = np.nonzero((ink & _HIGH_NIBBLES) != 0)  # finding set booleans is several times as quick
+    ink[over] = np.minimum(ink[over].view(np.uint8), np.uint8(MAX_LEVEL)).view(np.uint64)
+    return ink
 
 
 def _piled_up(x: NDArray[np.int64], baseline: NDArray[np.int64]) -> NDArray[np.bool_]:
