@@ -58,8 +58,11 @@ def converse(
     policy: ReadingPolicy | None = None,
     on_step: OnStep | None = None,
     on_text: OnText | None = None,
+    query: str = "",
 ) -> Conversation:
     """One question over one document. `selector` None: the model selects by a tool call; ModelPlusLexical adds to it.
+
+    `query` is the bare question, for selectors and trimming, where `question` also holds instructions for the model.
 
     Every run ends in an Answer; what goes wrong on the way becomes its status and cause. Raises InputError for a
     question that is empty and a document without pages, before anything is asked of the engine.
@@ -69,7 +72,7 @@ def converse(
     if not document.pages:
         raise InputError(f"'{document.name}' has no pages to read")
     key = f"{document.name}#{next(_counter)}"
-    state = ReadingState(document, question, policy or ReadingPolicy(), engine, key, on_step, on_text)
+    state = ReadingState(document, question, policy or ReadingPolicy(), engine, key, on_step, on_text, query or question)
     started = time.perf_counter()
     try:
         answer = yield from _converse(state, selector)
@@ -88,7 +91,7 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
     state.full_text = full_text_tokens(state)
     extender = selector if isinstance(selector, ModelPlusLexical) else None
     forced = None if isinstance(selector, ModelPlusLexical) else selector
-    chosen = forced.select(document, state.question, policy.selector_pages) if forced else None
+    chosen = forced.select(document, state.query, policy.selector_pages) if forced else None
     mode = policy.mode
     if mode == "auto":
         mode = gate_mode(state, chosen)
@@ -167,7 +170,7 @@ def _extend(
     state: ReadingState, extender: ModelPlusLexical, pages: tuple[int, ...], allowed: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Pages added to the model's own; the conversation goes on as if the model had asked for them all."""
-    more = tuple(page for page in extender.extend(state.document, state.question, pages) if page in allowed)
+    more = tuple(page for page in extender.extend(state.document, state.query, pages) if page in allowed)
     if more != pages:
         state.turns[-1] = Turn(kind="call", pages=more)
         state.written.pop(len(state.turns) - 1, None)
@@ -224,7 +227,7 @@ def _retrieve(state: ReadingState, pages: tuple[int, ...]) -> None:
     )
     budget = _observation_budget(state)
     if budget is not None and state.encoder is not None:
-        excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.question)
+        excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.query)
     state.excerpts.extend(excerpts)
     state.say(observation(excerpts))
 

@@ -31,6 +31,8 @@ class ReadingState:
     key: str
     on_step: OnStep | None
     on_text: OnText | None = None
+    query: str = ""
+    """What lexical selectors look for, where the question is wrapped in instructions."""
     turns: list[Turn] = field(default_factory=list)
     written: dict[int, Sequence[int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

@@ -328,3 +328,16 @@ def test_a_chat_of_strings_cannot_be_hijacked_either(small_checkpoint_dir):
     assert controls(HOSTILE) != controls("q")
     assert controls(neutralise(HOSTILE)) == controls("q")
     assert restore(neutralise(HOSTILE)) == HOSTILE
+
+
+def test_selectors_look_for_the_bare_question():
+    from seer.conversation import converse
+    from seer.reading import read_batch
+    from seer.selection.base import build_selector
+
+    engine = ScriptedEngine(oracle_script(answer="x"), small_encoder())
+    wrapped = "Answer from the text, in few words. The desk is what you are asked about. Question: monitor curved?"
+    policy = ReadingPolicy(selector_pages=1)
+    conversation = converse(DOCUMENT, wrapped, engine, build_selector("bm25"), policy, query="monitor curved?")
+    assert read_batch([conversation], engine)[0].selected_pages == (3,)
+    assert engine.requests[0].turns[0].text == wrapped

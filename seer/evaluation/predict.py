@@ -228,6 +228,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Call
         question=build_question(task, record.input, options.templates),
         max_new_tokens=task.max_new_tokens + options.reasoning_tokens,
         gold_pages=options.gold_pages.get(record.id, ()),
+        query=record.input,
         selector_pages=options.page_budgets.get(record.id),
     )
 

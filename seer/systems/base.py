@@ -31,6 +31,8 @@ class Task:
     max_new_tokens: int | None = None
     gold_pages: tuple[int, ...] = ()
     """For the oracle selector and for counting; never shown to a model."""
+    query: str = ""
+    """The bare question, for lexical selectors, where `question` also holds instructions."""
     selector_pages: int | None = None
     """Page budget of selectors other than the model, matched per example as in the paper's A.9."""
 
@@ -59,7 +61,9 @@ class ReadingSystem:
                 document = render_text(task.context, self.style, name=task.id)
                 selector = _matched(self.reader.selector, task)
                 policy = self._policy(task)
-                conversations[index] = converse(document, task.question, self.reader.engine, selector, policy)
+                conversations[index] = converse(
+                    document, task.question, self.reader.engine, selector, policy, query=task.query
+                )
             except SeerError as error:
                 answers[index] = Answer(text="", status=Status.FAILED, cause=str(error))
         read = read_batch(conversations.values(), self.reader.engine)
@@ -180,7 +184,9 @@ def _scripted(model: str | None, **_: Any) -> Any:
     from seer.engines.scripted import ScriptedEngine
 
     if model is None:
-        return ScriptedEngine()
+        from seer.counting import tekken_encoder
+
+        return ScriptedEngine(encoder=tekken_encoder())
     from seer.models import load_encoder
 
     return ScriptedEngine(encoder=load_encoder(model)[0])
