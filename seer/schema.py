@@ -139,8 +139,7 @@ class Page(Record):
         lines: Callable[[Page], Sequence[LineBox]] | None = None,
         encode: Callable[[Page], bytes] | None = None,
     ) -> Page:
-        """Give this page the functions that draw it, find its lines, and make a PNG of it where there is a quicker way
-        than by its image; returns the page."""
+        """Give this page the functions that draw it, find its lines and make a PNG of it; returns the page."""
         self._draw, self._lines, self._encode = draw, lines, encode
         return self
 
@@ -151,12 +150,10 @@ class Page(Record):
         return self._draw(self)
 
     def png(self) -> bytes:
-        """The page as PNG: the same picture as `image()`, made without the detour over an array where possible."""
-        if self._encode is not None:
-            return self._encode(self)
-        from seer.rendering.png import png_bytes
-
-        return png_bytes(self.image())
+        """The page as PNG: the same picture as `image()`."""
+        if self._encode is None:
+            raise ValueError(f"page {self.number} was loaded without the means to encode it; render its document again")
+        return self._encode(self)
 
     def line_boxes(self) -> Sequence[LineBox]:
         """Source span and box of every line on the page, top to bottom; empty where they are not known."""

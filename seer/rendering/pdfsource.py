@@ -17,6 +17,7 @@ import numpy as np
 from seer.errors import InputError
 from seer.rendering.pageranges import parse_pages
 from seer.rendering.pdf import PDFIUM_LOCK
+from seer.rendering.png import page_png_bytes
 from seer.rendering.raster import VERSION
 from seer.rendering.scans import (
     MAX_SIDE_PX,
@@ -179,7 +180,8 @@ def load_pdf(
             height_px=height_px,
             content_hash=hashlib.sha256(f"{VERSION} pdf {digest} {index} {dpi:g}".encode()).hexdigest()[:32],
         )
-        out.append(page.attach(_drawer(file, index, dpi), _liner(file, index, dpi, raw_texts.get(index, ""), read)))
+        lines = _liner(file, index, dpi, raw_texts.get(index, ""), read)
+        out.append(page.attach(_drawer(file, index, dpi), lines, page_png_bytes))
         texts.append(text)
         start += len(text)
     return Document(name=name, text="".join(texts), style=picture_style("pdf", out[0], dpi), pages=tuple(out))

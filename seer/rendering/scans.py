@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seer.errors import InputError
+from seer.rendering.png import page_png_bytes
 from seer.schema import Document, LineBox, Page, PageStyle
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def load_image(data: bytes, name: str, *, ocr: Ocr = "auto", progress: Progress 
             content_hash=hashlib.sha256(f"image {image.shape} ".encode() + image.tobytes()).hexdigest()[:32],
         )
         boxes = boxes_of(lines, start, width_px, height_px)
-        pages.append(page.attach(partial(_given, image), partial(_given, boxes)))
+        pages.append(page.attach(partial(_given, image), partial(_given, boxes), page_png_bytes))
         texts.append(text)
         start += len(text)
     return Document(name=name, text="".join(texts), style=picture_style("image", pages[0], 72), pages=tuple(pages))
