@@ -26,14 +26,8 @@ def combine(documents: Sequence[Document]) -> Document:
     offset = 0
     for document in documents:
         for page in document.pages:
-            place: dict[str, int | str] = {
-                "number": len(pages) + 1,
-                "start": page.start + offset,
-                "end": page.end + offset,
-                "source": document.name,
-                "source_number": page.number,
-            }
-            pages.append(_moved(page, place, offset))
+            source = {"source": document.name, "source_number": page.number}
+            pages.append(page.moved(offset, number=len(pages) + 1, **source))
         missing += [
             glyph.model_copy(update={"offsets": tuple(place + offset for place in glyph.offsets)})
             for glyph in document.missing_glyphs
@@ -45,14 +39,4 @@ def combine(documents: Sequence[Document]) -> Document:
         style=documents[0].style,
         pages=tuple(pages),
         missing_glyphs=tuple(missing),
-    )
-
-
-def _moved(page: Page, place: dict[str, int | str], offset: int) -> Page:
-    moved = page.model_copy(update=place)
-    return moved.attach(
-        lambda _: page.image(),
-        lambda _: [
-            box.model_copy(update={"start": box.start + offset, "end": box.end + offset}) for box in page.line_boxes()
-        ],
     )

@@ -155,6 +155,19 @@ class Page(Record):
             raise ValueError(f"page {self.number} was loaded without the means to encode it; render its document again")
         return self._encode(self)
 
+    def moved(self, offset: int, **changes: Any) -> Page:
+        """The same page in a text where it stands `offset` characters later, with other fields changed too."""
+
+        def lines(_: Page) -> list[LineBox]:
+            return [
+                box.model_copy(update={"start": box.start + offset, "end": box.end + offset})
+                for box in self.line_boxes()
+            ]
+
+        place = {"start": self.start + offset, "end": self.end + offset}
+        page = self.model_copy(update=place | changes)
+        return page.attach(lambda _: self.image(), lines, lambda _: self.png())
+
     def line_boxes(self) -> Sequence[LineBox]:
         """Source span and box of every line on the page, top to bottom; empty where they are not known."""
         return () if self._lines is None else self._lines(self)

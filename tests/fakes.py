@@ -9,6 +9,7 @@ import numpy as np
 
 from seer.encoding import Encoder
 from seer.models import default_corpus, train_tokenizer
+from seer.rendering import png_bytes
 from seer.schema import Document, Page, PageStyle
 
 
@@ -32,7 +33,7 @@ def make_document(texts: list[str], width_px: int = 112, height_px: int = 84, na
             height_px=height_px,
             content_hash=digest,
         )
-        pages.append(page.attach(draw_noise))
+        pages.append(page.attach(draw_noise, encode=lambda page: png_bytes(draw_noise(page))))
         start += len(text)
     return Document(name=name, text="".join(texts), style=PageStyle(), pages=tuple(pages))
 

@@ -38,3 +38,18 @@ def test_one_document_is_itself_and_none_is_refused():
     assert combine([alone]) is alone
     with pytest.raises(InputError):
         combine([])
+
+
+def test_chosen_pages_lead_back_to_their_own_lines(tmp_path):
+    from seer.rendering import load
+
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"line number {n} of a longer text\n" for n in range(400)))
+    whole, part = load(path), load(path, pages="2-3")
+    assert [page.label for page in part] == ["2", "3"]
+    assert part.text == whole.page(2).text + whole.page(3).text
+    for page, former in zip(part, whole.pages[1:3], strict=True):
+        assert page.png() == former.png()
+        assert [part.text[box.start : box.end] for box in page.line_boxes()] == [
+            whole.text[box.start : box.end] for box in former.line_boxes()
+        ]

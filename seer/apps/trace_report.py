@@ -14,7 +14,6 @@ import json
 from pathlib import Path
 
 from seer.console import cite, tokens_line
-from seer.rendering import png_bytes
 from seer.schema import Answer, Document, Step
 
 MAX_PAGES_SHOWN = 60
@@ -45,7 +44,7 @@ def write_trace(folder: str | Path, document: Document, question: str, answer: A
     """Write pages, report.html, report.md and, last, answer.json; returns the folder. `note` stands under the title."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    pictures = {page.number: png_bytes(page.image()) for page in document.pages[:MAX_PAGES_SHOWN]}
+    pictures = {page.number: page.png() for page in document.pages[:MAX_PAGES_SHOWN]}
     for number, picture in pictures.items():
         (target / f"page-{number:04d}.png").write_bytes(picture)
     _replace(target / "report.html", trace_html(document, question, answer, pictures, note))

@@ -98,13 +98,7 @@ def keep_pages(document: Document, pages: str) -> Document:
     kept, start = [], 0
     for number, former in enumerate(numbers, 1):
         page = document.page(former)
-        changes = {
-            "number": number,
-            "label": page.label or str(former),
-            "start": start,
-            "end": start + len(page.text),
-        }
-        kept.append(page.model_copy(update=changes))
+        kept.append(page.moved(start - page.start, number=number, label=page.label or str(former)))
         start += len(page.text)
     text = "".join(page.text for page in kept)
     missing = missing_glyphs(text, Measure(document.style, load_chain(document.style.fonts)))
