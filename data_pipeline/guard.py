@@ -67,7 +67,7 @@ class BenchmarkIndex:
             records += 1
             for question in (asked, *_EMBEDDED_QUESTION.findall(asked)):
                 names = levelled(question)
-                questions.append(_windows(names, len(names)))
+                questions.append(np.array([whole_hash(names)], np.uint64))
                 question_grams.append(_windows(names, QUESTION_GRAM_CHARS))
             context_grams.append(context_sample(context))
         return cls(_union(questions), _union(question_grams), _union(context_grams), records)
@@ -108,7 +108,9 @@ class Guard:
     """Checks samples against an index, and remembers how close they came."""
 
     def __init__(self, index: BenchmarkIndex, spec: GuardSpec) -> None:
-        self._index, self._spec = index, spec
+        self._spec, self._records = spec, index.records
+        self._questions = frozenset(index.questions.tolist())
+        self._question_grams, self._context_grams = fenced(index.question_grams), fenced(index.context_grams)
         self._context_overlap: dict[str, Counter[int]] = defaultdict(Counter)
 
     def check(self, sample: Sample) -> Rejection | None:
@@ -116,7 +118,7 @@ class Guard:
         overlap = 0.0 if sample.question in _FIXED_QUESTIONS else self._question_overlap(sample.question)
         if overlap > self._spec.max_question_overlap:
             return sample.reject("leaked_question", f"overlap {overlap:.2f}")
-        overlap = share_in(context_sample(sample.context), self._index.context_grams)
+        overlap = share_in(context_sample(sample.context), self._context_grams)
         self._context_overlap[sample.source][min(9, int(overlap * 10))] += 1
         if overlap > self._spec.max_context_overlap:
             return sample.reject("leaked_context", f"overlap {overlap:.2f}")
@@ -126,9 +128,9 @@ class Guard:
         names = levelled(question)
         if len(names) < _MIN_QUESTION_CHARS:
             return 0.0  # "Who wrote it?" is everyone's
-        if share_in(_windows(names, len(names)), self._index.questions):
+        if whole_hash(names) in self._questions:
             return 1.0
-        return share_in(_windows(names, QUESTION_GRAM_CHARS), self._index.question_grams)
+        return share_in(_windows(names, QUESTION_GRAM_CHARS), self._question_grams)
 
     def report(self) -> dict[str, Any]:
         """How many contexts had which overlap, in tenths, by source."""
@@ -137,7 +139,7 @@ class Guard:
             for source, counts in sorted(self._context_overlap.items())
         }
         return {
-            "benchmark_records": self._index.records,
+            "benchmark_records": self._records,
             "context_overlap": histograms,
             **self._spec.model_dump(exclude={"benchmark"}),
         }
@@ -232,12 +234,21 @@ def context_sample(text: str) -> NDArray[np.uint64]:
     return windows[windows < np.uint64((1 << 64) // _KEEP_ONE_OF)]
 
 
+def whole_hash(names: NDArray[np.uint64]) -> int:
+    """The hash of a whole text, equal to that of its one window of full length."""
+    return int(np.sum(names * _powers(len(names))[0], dtype=np.uint64))
+
+
+def fenced(index: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A sorted index with a last value that every search ends at."""
+    return np.append(index, np.uint64((1 << 64) - 1))
+
+
 def share_in(values: NDArray[np.uint64], index: NDArray[np.uint64]) -> float:
-    """The share of `values` that stands in the sorted `index`."""
-    if not len(values) or not len(index):
+    """The share of `values` that stands in the sorted, fenced `index`."""
+    if not len(values):
         return 0.0
-    places = np.minimum(np.searchsorted(index, values), len(index) - 1)
-    return int(np.count_nonzero(index[places] == values)) / len(values)
+    return int(np.count_nonzero(index[np.searchsorted(index, values)] == values)) / len(values)
 
 
 def _union(parts: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
 from data_pipeline.teachers import Teacher, TeacherError, open_teacher
 from seer.rendering import resolve_style
-from seer.schema import PageStyle
+from seer.schema import PageStyle, Trajectory
 
 LEDGER_NAME = "ledger.jsonl"
 
@@ -117,8 +117,7 @@ class Process:
             seed=self.config.seed,
             judged_by="none" if not sample.answerable else self.judge.name,
         )
-        outcome = self._outcome(sample, pages, None, relevance, reasoning.notes)
-        return replace(outcome, trajectories=told, reserve=reserve)
+        return self._outcome(sample, pages, None, relevance, reasoning.notes, told, reserve=reserve)
 
     def _outcome(
         self,
@@ -126,13 +125,18 @@ class Process:
         pages: Sequence[PageSpan],
         rejection: Rejection | None,
         relevance: Relevance | None = None,
-        notes: dict[str, int] | None = None,
+        notes: Mapping[str, int] | None = None,
+        trajectories: Mapping[str, Trajectory] | None = None,
+        *,
+        reserve: bool = False,
     ) -> Outcome:
         side = chance(self.config.seed, "split", sample.document_key)
         return Outcome(
             source=sample.source,
             id=sample.id,
             rejection=rejection,
+            trajectories=trajectories or {},
+            reserve=reserve,
             split="validation" if side < self.config.validation_share else "train",
             pages=len(pages),
             vision_tokens=sum(page.vision_tokens for page in pages),

@@ -144,20 +144,26 @@ def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> 
     return best
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_SENTENCE_END = re.compile(r"[.!?]\s+|[。！？]|\n+")
 
 
 def _sentences(text: str, start: int, end: int, page: PageSpan) -> list[str]:
     """Sentences of the page that [start, end) touches, in one line each, at most MAX_QUOTE_CHARS long."""
-    left, right = page.start, page.end
-    stretch = text[left:right]
+    stretch = text[page.start : page.end]
+    start, end = start - page.start, end - page.start
     sentences, at = [], 0
-    for match in [*_SENTENCE_END.finditer(stretch), None]:
-        stop = match.start() if match else len(stretch)
-        if left + at < end and left + stop > start and stretch[at:stop].strip():
-            sentences.append(stretch[at:stop].strip()[:MAX_QUOTE_CHARS].replace("“", '"').replace("”", '"'))
-        at = match.end() if match else stop
-    return sentences
+    for match in _SENTENCE_END.finditer(stretch):
+        # a full stop belongs to its sentence, a newline to none
+        stop = match.start() + (not match[0].isspace())
+        if stop > start and at < end:
+            sentences.append(stretch[at:stop])
+        at = match.end()
+        if at >= end:
+            break
+    if at < end:
+        sentences.append(stretch[at:])
+    stripped = (sentence.strip()[:MAX_QUOTE_CHARS] for sentence in sentences)
+    return [sentence.replace("“", '"').replace("”", '"') for sentence in stripped if sentence]
 
 
 def _words(text: str) -> set[str]:

@@ -60,14 +60,15 @@ class Tally:
             self._reject(tally, outcome.rejection)
         if outcome.agreement is not None:
             tally.agreement += outcome.agreement
-        tally.notes.update(outcome.notes)
+        if outcome.notes:
+            tally.notes.update(outcome.notes)
         if written:
             tally.written += 1
             self.written += 1
             tally.pages[outcome.pages] += 1
             tally.relevant_pages[outcome.relevant_pages] += 1
-            made_by = {trajectory.provenance["reason"] for trajectory in outcome.trajectories.values()}
-            tally.reasons_made_by.update(made_by)
+            # the forms of a record share their reasoning
+            tally.reasons_made_by[next(iter(outcome.trajectories.values())).provenance["reason"]] += 1
         if self.records >= _GRACE_RECORDS:
             self.check_faults()
 
