@@ -125,3 +125,16 @@ def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
 def test_errors_say_what_to_do(report, arguments, said):
     with pytest.raises(SeerError, match=said):
         run(*[str(report) if argument == "REPORT" else argument for argument in arguments])
+
+
+def test_plan_says_whether_rendering_pays(tmp_path):
+    from seer.rendering.plan import PAGE_OVERHEAD_TOKENS, reading_tokens
+
+    assert reading_tokens(1000, 1, 600) == 600 + PAGE_OVERHEAD_TOKENS + 1000
+    assert reading_tokens(10_000, 10, 6000) == 6000 + 10 * PAGE_OVERHEAD_TOKENS + 1590
+    (tmp_path / "short.txt").write_text("A few words.\n")
+    (tmp_path / "long.txt").write_text("A sentence of a much longer document, said again. " * 4000)
+    for name, pays in (("short.txt", False), ("long.txt", True)):
+        (row,) = json.loads(run("plan", tmp_path / name, "--styles", "seer", "--json").stdout)["styles"]
+        assert row["pays"] is pays
+        assert ("Rendering pays" if pays else "does not pay") in run("plan", tmp_path / name).stdout
