@@ -118,6 +118,7 @@ def plan(
     from seer.rendering.output import keeps_own_pages
     from seer.rendering.plan import own_pages_row, settle
     from seer.rendering.plan import plan as plan_text
+    from seer.rendering.plan import reading_tokens
 
     options = {"encoding": encoding, "pages": pages, "ocr": _one_of("--ocr", ocr, ("auto", "always", "never"))}
     document = _load(file, "seer", options | {"password": password}, quiet=as_json)
@@ -137,6 +138,9 @@ def plan(
             "vision_tokens": row.vision_tokens,
             "text_tokens": text_tokens,
             "ratio": round(text_tokens / row.vision_tokens, 3),
+            "reading_tokens": (read := reading_tokens(text_tokens, row.pages, row.vision_tokens)),
+            "reading_ratio": round(text_tokens / read, 3),
+            "pays": read < text_tokens,
             "letter_height_px": None if row.letter_height_px is None else round(row.letter_height_px, 2),
         }
         for name, row in measured
@@ -247,7 +251,7 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
     table = Table(
         box=box.SIMPLE_HEAD, title=Text(f"{document.name}: {rows[0]['text_tokens']:,} text tokens ({counter})")
     )
-    for heading in ("style", "pages", "vision tokens", "text / vision", "letters px"):
+    for heading in ("style", "pages", "vision tokens", "text / vision", "text / read", "pays", "letters px"):
         table.add_column(heading, justify="left" if heading == "style" else "right")
     for row in rows:
         name = row["style"] if row["style"] == row["layout"].rstrip("*") else f"{row['style']} ({row['layout']})"
@@ -256,9 +260,23 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
             f"{row['pages']:,}",
             f"{row['vision_tokens']:,}",
             f"{row['ratio']:.2f}",
+            f"{row['reading_ratio']:.2f}",
+            "yes" if row["pays"] else "no",
             "" if row["letter_height_px"] is None else f"{row['letter_height_px']:.1f}",
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    best = max(rows, key=lambda row: row["reading_ratio"])
+    if best["pays"]:
+        saved = f"{best['text_tokens'] - best['reading_tokens']:,}"
+        verdict = (
+            f"Rendering pays: in style {best['style']} a question saves about {saved} tokens, retrieved text included."
+        )
+    else:
+        verdict = (
+            "Rendering does not pay: as text the document costs less than its pages and what a question retrieves."
+        )
+    console.print(Text(verdict))
 
 
 @contextmanager

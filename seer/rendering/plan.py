@@ -21,6 +21,12 @@ AUTO = "auto"
 _SAMPLE_WINDOWS = 16
 
 
+SELECTED_PAGES = 1.59
+"""Pages whose text a question retrieves on average, as the paper measures it (its section 6.4)."""
+PAGE_OVERHEAD_TOKENS = 6
+"""A page's label, "[Image 12]", and the two markers around its picture."""
+
+
 @dataclass(frozen=True)
 class PlanRow:
     """What one style makes of a text."""
@@ -31,6 +37,12 @@ class PlanRow:
     """After the model's own resize, without the markers around each page."""
     letter_height_px: float | None
     """Font size in pixels as the model sees it, after its resize of a full page; None where it is not known."""
+
+
+def reading_tokens(text_tokens: int, pages: int, vision_tokens: int) -> int:
+    """What a question costs on average: all pages as pictures, and the text of those that it needs."""
+    retrieved = text_tokens * min(SELECTED_PAGES, pages) / pages if pages else 0.0
+    return round(vision_tokens + pages * PAGE_OVERHEAD_TOKENS + retrieved)
 
 
 def plan(text: str, styles: Iterable[str | PageStyle], geometry: VisionGeometry = GLM_41V) -> tuple[PlanRow, ...]:
