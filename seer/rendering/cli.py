@@ -249,9 +249,9 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
     from rich.text import Text
 
     table = Table(
-        box=box.SIMPLE_HEAD, title=Text(f"{document.name}: {rows[0]['text_tokens']:,} text tokens ({counter})")
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=Text(f"{document.name}: {rows[0]['text_tokens']:,} text tokens ({counter})")
     )
-    for heading in ("style", "pages", "vision tokens", "text / vision", "text / read", "pays", "letters px"):
+    for heading in ("style", "pages", "vision tokens", "text/vision", "text/read", "pays", "letters px"):
         table.add_column(heading, justify="left" if heading == "style" else "right")
     for row in rows:
         name = row["style"] if row["style"] == row["layout"].rstrip("*") else f"{row['style']} ({row['layout']})"
@@ -276,7 +276,7 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
         verdict = (
             "Rendering does not pay: as text the document costs less than its pages and what a question retrieves."
         )
-    console.print(Text(verdict))
+    console.print(Text(verdict), soft_wrap=True)
 
 
 @contextmanager
