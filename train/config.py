@@ -155,6 +155,7 @@ class CheckpointConfig(Record):
 
 class EvaluationConfig(Record):
     every_steps: int | None = Field(None, ge=1)
+    """Held-out trajectories are always looked at after the last step; with this, on the way too."""
     max_samples: int = Field(64, ge=1)
     generate_samples: int = Field(0, ge=0)
     """Held-out questions answered by generation at the end of the run, besides the teacher-forced figures."""

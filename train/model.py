@@ -114,9 +114,7 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
     """The trainee: weights drawn anew where asked, parts frozen by switch, checkpointing and compilation applied."""
     model = checkpoint.model.train()
     if config.from_nothing:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            initialise(model)
+        draw_weights(model, seed)
     trainee = Trainee(model, checkpoint.scaling, config.attention)
     freeze(trainee, config)
     if config.activation_checkpointing:
@@ -125,6 +123,13 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
         for layer in (*trainee.visual.blocks, *trainee.text.layers):
             layer.compile(dynamic=True)
     return trainee
+
+
+def draw_weights(model: nn.Module, seed: int) -> None:
+    """New weights, the same for a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        initialise(model)
 
 
 def freeze(trainee: Trainee, config: ModelConfig) -> None:

@@ -136,8 +136,6 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
             # losses are shares of the global sum already: add, never average; gloo knows no other reduction
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    if not config.cpu_offload:
-        trainee.to(world.device)  # buffers
     trainee.always_see = world.ranks > 1
     return trainee
 

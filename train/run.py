@@ -11,7 +11,7 @@ import torch
 
 from seer.config import write_config
 from seer.errors import ConfigError
-from seer.models import Checkpoint, load
+from seer.models import Checkpoint
 from seer.schema import Trajectory
 from train.card import model_card
 from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
@@ -19,8 +19,9 @@ from train.config import SetConfig, TrainConfig
 from train.dataset import Recipe, TrajectoryDataset, open_sets
 from train.flops import FlopsModel, flops_model
 from train.loader import StepLoader
+from train.loading import load_trainee
 from train.metrics import MetricsFile, Wandb
-from train.model import Trainee, prepare
+from train.model import Trainee
 from train.optimizer import build_optimizer
 from train.parallel import World, spread
 from train.sampler import SamplePlan
@@ -96,11 +97,16 @@ def build_run(
 ) -> Run:
     """Load, prepare and spread the model; open the data. `sources` stand in for the configured sets, in their order."""
     torch.manual_seed(config.seed + world.rank)  # stochastic rounding draws from it
-    base = load(config.model.path, device="cpu", dtype="float32", attention="sdpa")
+    base, trainee = load_trainee(
+        config.model,
+        config.seed,
+        world,
+        lambda whole: spread(whole, config.parallel, world),
+        offload=config.parallel.cpu_offload,
+    )
     recipe = Recipe(base.encoder, base.scaling, config.loss, config.batching.max_tokens, config.data.drop_turns)
     train_sets = datasets(config, config.data.sets, recipe, sources)
     held_out_sets = datasets(config, config.data.held_out, recipe, held_out)
-    trainee = spread(prepare(base, config.model, config.seed), config.parallel, world)
     loader = StepLoader(
         train_sets,
         sample_plan(config, train_sets),

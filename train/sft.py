@@ -69,7 +69,7 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
         done += 1
         if done % config.log.every_steps == 0 or done == config.steps:
             run.write(record)
-        if run.held_out and is_due(done, config.evaluation.every_steps, config.steps):
+        if run.held_out and (done == config.steps or is_due(done, config.evaluation.every_steps)):
             run.write(evaluation := evaluate(run, done))
             if good_enough(config.stop, evaluation):
                 reason = "metric"
@@ -104,8 +104,8 @@ def figures(summary: Summary) -> dict[str, Any]:
     return losses | {name: value for name, value in summary.evaluation.items() if name != "step"}
 
 
-def is_due(done: int, every: int | None, last: int | None = None) -> bool:
-    return every is not None and (done % every == 0 or done == last)
+def is_due(done: int, every: int | None) -> bool:
+    return every is not None and done % every == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from seer.errors import SeerError
 from train.collate import Batch, idle_batch
+from train.flops import peak_flops
 from train.loader import StepData
 from train.metrics import ClassTotals, class_figures, peak_memory_bytes
 from train.optimizer import learning_rate, set_learning_rate
@@ -53,7 +54,7 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
     if total_weight > 0:
         set_learning_rate(run.optimizer, record["lr"])
         run.optimizer.step()
-    return record | speed(record, time.perf_counter() - started, data.wait_s)
+    return record | speed(run, record, time.perf_counter() - started, data.wait_s)
 
 
 def agree(run: Run, data: StepData) -> tuple[float, list[Batch]]:
@@ -93,10 +94,14 @@ def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: flo
     }
 
 
-def speed(record: dict[str, Any], busy_s: float, wait_s: float) -> dict[str, float]:
+def speed(run: Run, record: dict[str, Any], busy_s: float, wait_s: float) -> dict[str, float]:
+    """Tokens a second over all ranks, and the share of the chips' peak, vision counted, where the chip is known."""
     seconds = busy_s + wait_s
     tokens = record["text_tokens"] + record["vision_tokens"]
-    return {"step_s": seconds, "data_wait_s": wait_s, "tokens_per_s": tokens / seconds if seconds else 0.0}
+    figures = {"step_s": seconds, "data_wait_s": wait_s, "tokens_per_s": tokens / seconds}
+    if run.world.device.type == "cuda" and (peak := peak_flops(torch.cuda.get_device_name(run.world.device))):
+        figures["mfu"] = record["flops"] / (seconds * peak * run.world.ranks)
+    return figures
 
 
 def non_finite(run: Run, step: int, data: StepData, record: dict[str, Any]) -> NonFiniteError:
