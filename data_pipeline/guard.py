@@ -163,19 +163,23 @@ def _levels() -> NDArray[np.uint64]:
 
 def levelled(text: str) -> NDArray[np.uint64]:
     """The letters and digits of a text, folded, each as its 64-bit name."""
-    return _level(_codes(text))
+    if text.isascii():
+        names = _levels()[:128][np.frombuffer(text.encode("ascii"), np.uint8)]
+    else:
+        codes = _codes(text)
+        names = _levels()[np.minimum(codes, 0xFFFF)]
+        if int(codes.max()) > 0xFFFF:
+            names = np.where(codes > 0xFFFF, _mix(codes.astype(np.uint64)), names)
+    return names[names != 0]
 
 
 def _codes(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def _level(codes: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    if len(codes) and int(codes.max()) > 0xFFFF:
-        names = np.where(codes > 0xFFFF, _mix(codes.astype(np.uint64)), _levels()[np.minimum(codes, 0xFFFF)])
-    else:
-        names = _levels()[codes]
-    return names[names != 0]
+def _is_dense(text: str, letters: int) -> bool:
+    """Whether most letters belong to scripts in which one says as much as a short word."""
+    return not text.isascii() and int(np.count_nonzero(_codes(text) >= 0x2E80)) > 0.3 * letters
 
 
 _BASE = 0x9E3779B97F4A7C15 | 1
@@ -226,17 +230,15 @@ def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 def context_sample(text: str) -> NDArray[np.uint64]:
     """The sampled grams of a context, in reading order; which ones are kept depends on their hashes alone."""
-    codes = _codes(text)
-    names = _level(codes)
-    dense = np.count_nonzero(codes >= 0x2E80) > 0.3 * len(names)
-    windows = _windows(names, DENSE_CONTEXT_GRAM_CHARS if dense else CONTEXT_GRAM_CHARS)
+    names = levelled(text)
+    windows = _windows(names, DENSE_CONTEXT_GRAM_CHARS if _is_dense(text, len(names)) else CONTEXT_GRAM_CHARS)
     # by the top bits: every character reaches them
     return windows[windows < np.uint64((1 << 64) // _KEEP_ONE_OF)]
 
 
 def whole_hash(names: NDArray[np.uint64]) -> int:
     """The hash of a whole text, equal to that of its one window of full length."""
-    return int(np.sum(names * _powers(len(names))[0], dtype=np.uint64))
+    return int((names * _powers(len(names))[0]).sum())
 
 
 def fenced(index: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -132,16 +132,16 @@ def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequ
 
 def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:
     """The sentence on this page, within the evidence, that shares most words with question and answers."""
+    found = [
+        sentence
+        for start, end in spans
+        if start < page.end and end > page.start
+        for sentence in _sentences(sample.context, start, end, page)
+    ]
+    if len(found) < 2:
+        return found[0] if found else ""
     wanted = _words(" ".join((sample.question, *sample.answers)))
-    best, best_score = "", -1
-    for start, end in spans:
-        if start >= page.end or end <= page.start:
-            continue
-        for sentence in _sentences(sample.context, start, end, page):
-            score = len(wanted & _words(sentence))
-            if score > best_score:
-                best, best_score = sentence, score
-    return best
+    return max(found, key=lambda sentence: len(wanted & _words(sentence)))
 
 
 _SENTENCE_END = re.compile(r"[.!?]\s+|[。！？]|\n+")

@@ -10,6 +10,7 @@ splits are read: a path that names another split, or none, is refused until the 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -226,9 +227,13 @@ def _problem(sample: Sample, spec: SourceSpec) -> tuple[str, str]:
 
 
 def _origin(sample: Sample, spec: SourceSpec) -> dict[str, str]:
-    split = spec.split or _split_in_name(spec.path) or "unknown"
+    return {**_file_and_split(spec.path, spec.split), **sample.provenance}
+
+
+@functools.lru_cache(maxsize=64)
+def _file_and_split(path: str, split: str) -> dict[str, str]:
     # the file's name, not its path: shards do not carry where a machine keeps its files
-    return {"file": Path(spec.path).name, "source_split": split, **sample.provenance}
+    return {"file": Path(path).name, "source_split": split or _split_in_name(path) or "unknown"}
 
 
 def _answer_stands(sample: Sample) -> bool:
@@ -241,7 +246,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def _storable(text: str) -> str:
     """UTF-8 holds no lone surrogates; each becomes U+FFFD, so that offsets stay."""
-    return _SURROGATES.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 # ── Unknown tables with named columns ────────────────────────────────────────────────────────────

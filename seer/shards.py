@@ -150,10 +150,7 @@ class ShardWriter:
             raise InputError(f"trajectory '{trajectory.id}' comes twice in a row; ids must be unique within a set")
         self._last_id = trajectory.id
         row = _row(trajectory)
-        try:
-            content = _canonical(row)
-        except UnicodeEncodeError as error:
-            raise _unstorable(trajectory.id, str(error)) from None
+        content = _canonical(row)
         size = len(content)
         if self._embed is not None:
             row["pages_png"] = list(self._embed(trajectory))
@@ -272,16 +269,15 @@ def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     def column(field: pa.Field) -> pa.Array:
         values = [row[field.name] for row in rows]
         if pa.types.is_large_string(field.type):
-            return _bytes_array([text.encode() for text in values], field.type)
+            return _bytes_array(values, field.type)
         ends = np.cumsum([0, *map(len, values)])
         flat = [value for row_values in values for value in row_values]
         if field.type == pa.list_(pa.int32()):
             numbers = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(np.array(flat, np.int32))])
             offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends.astype(np.int32))])
             return pa.ListArray.from_arrays(offsets, numbers)
-        parts = [value.encode() if isinstance(value, str) else value for value in flat]
         offsets = pa.Array.from_buffers(pa.int64(), len(ends), [None, pa.py_buffer(ends.astype(np.int64))])
-        return pa.LargeListArray.from_arrays(offsets, _bytes_array(parts, field.type.value_type))
+        return pa.LargeListArray.from_arrays(offsets, _bytes_array(flat, field.type.value_type))
 
     return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
 
@@ -294,19 +290,22 @@ def _bytes_array(parts: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:
-    """The row of a trajectory. Raises InputError for text that UTF-8 cannot hold."""
+    """The row of a trajectory, texts as UTF-8. Raises InputError for text that UTF-8 cannot hold."""
     try:
         return {
-            "id": trajectory.id,
-            "source": trajectory.source,
+            "id": trajectory.id.encode(),
+            "source": trajectory.source.encode(),
             "style": _style_json(trajectory.style),
-            "turns": _turns_adapter().dump_json(trajectory.turns, exclude_defaults=True).decode(),
+            "turns": _turns_adapter().dump_json(trajectory.turns, exclude_defaults=True),
             "relevant_pages": list(trajectory.relevant_pages),
-            "answers": list(trajectory.answers),
-            "provenance": json.dumps(trajectory.provenance, ensure_ascii=False, sort_keys=True),
+            "answers": [answer.encode() for answer in trajectory.answers],
+            "provenance": json.dumps(trajectory.provenance, ensure_ascii=False, sort_keys=True).encode(),
         }
-    except PydanticSerializationError as error:
-        raise _unstorable(trajectory.id, str(error)) from None
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InputError(
+            f"trajectory {trajectory.id!r} holds a lone surrogate, which UTF-8 cannot store ({error}); replace it before "
+            "writing"
+        ) from None
 
 
 @functools.cache
@@ -314,27 +313,21 @@ def _turns_adapter() -> TypeAdapter[tuple[Turn, ...]]:
     return TypeAdapter(tuple[Turn, ...])
 
 
-def _unstorable(name: str, why: str) -> InputError:
-    return InputError(
-        f"trajectory {name!r} holds a lone surrogate, which UTF-8 cannot store ({why}); replace it before writing"
-    )
+_last_style: tuple[PageStyle, bytes] | None = None
 
 
-_last_style: tuple[PageStyle, str] | None = None
-
-
-def _style_json(style: PageStyle) -> str:
+def _style_json(style: PageStyle) -> bytes:
     """The same style mostly stands in every record: written out once."""
     global _last_style
     if _last_style is None or _last_style[0] is not style:
-        _last_style = (style, style.model_dump_json())
+        _last_style = (style, style.model_dump_json().encode())
     return _last_style[1]
 
 
 def _canonical(row: Mapping[str, Any]) -> bytes:
-    """The row's content as bytes, each part with its length, so that no two rows share them."""
+    """The content of a row (texts as UTF-8), each part with its length, so that no two rows share it."""
     texts = [row[name] for name in ("id", "source", "style", "turns", "provenance")]
-    parts = [text.encode() for text in (*texts, *row["answers"], json.dumps(row["relevant_pages"]))]
+    parts = (*texts, *row["answers"], json.dumps(row["relevant_pages"]).encode())
     return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
@@ -430,7 +423,7 @@ class ShardSet(Sequence[Trajectory]):
         for index in range(len(self)):
             row = self._read_row(index)
             trajectory = _trajectory(row)
-            digest.update(hashlib.sha256(_canonical(row)).digest())
+            digest.update(hashlib.sha256(_canonical(_encoded(row))).digest())
             key = hashlib.blake2b(trajectory.id.encode(), digest_size=8).digest()
             if key in seen:
                 raise InputError(f"trajectory '{trajectory.id}' stands twice in '{self.folder}'; ids must be unique")
@@ -513,6 +506,12 @@ def read_manifest(folder: str | Path) -> Manifest:
         if Path(shard.name).name != shard.name:
             raise InputError(f"'{path}' names a shard outside its folder: {shard.name!r}")
     return manifest
+
+
+def _encoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as read, with its texts as the writer had them."""
+    encoded = {name: value.encode() if isinstance(value, str) else value for name, value in row.items()}
+    return {**encoded, "answers": [answer.encode() for answer in row["answers"]]}
 
 
 def _trajectory(row: Mapping[str, Any]) -> Trajectory:
