@@ -1,4 +1,4 @@
-"""The `seer` command: render, plan, ask, evaluate, check.
+"""The `seer` command: render, plan, ask, serve, evaluate, check.
 
 Every command prints one clear error and ends with exit code 2 on bad input (1 where an engine failed, 3 where the
 document does not answer the question); `--debug` before the command shows the traceback.
@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from seer import __version__
+from seer.apps import serving_cli
 from seer.errors import SeerError
 from seer.evaluation.cli import app as evaluation
 from seer.rendering import cli as rendering
@@ -73,6 +74,7 @@ app.command()(rendering.render)
 app.command()(rendering.plan)
 app.command()(rendering.cache)
 app.add_typer(evaluation, name="eval")
+app.command()(serving_cli.serve)
 
 
 @app.command()

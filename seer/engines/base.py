@@ -74,6 +74,8 @@ class Generation:
     completion_tokens: int = 0
     seconds: float = 0.0
     error: str = ""
+    retryable: bool = False
+    """For an error: the fault lies with the engine or its place, and another may do."""
 
     @property
     def raw(self) -> str:

@@ -137,7 +137,8 @@ class OpenAIEngine:
                 body = await self._body(request)
                 generation = await self._retried(lambda: self._attempt(request, body))
         except SeerError as error:
-            generation = Generation(finish="error", error=str(error))
+            again = isinstance(error, EngineError) and error.retryable
+            generation = Generation(finish="error", error=str(error), retryable=again)
         return replace(generation, seconds=time.perf_counter() - started)
 
     async def _retried(self, work: Callable[[], Awaitable[_Result]]) -> _Result:

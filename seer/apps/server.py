@@ -1,0 +1,281 @@
+"""An OpenAI-compatible server that reads: any client that speaks chat completions speaks to it.
+
+app = create_app(engine, ReadingPolicy(), ServeSettings(), keys=("...",))
+
+POST /v1/chat/completions     documents and a question in, an answer out, streamed if asked
+GET  /v1/models               the one model
+POST, GET, DELETE /v1/files   documents to be named by id in later chats
+GET  /health, /metrics        open to everyone: numbers only
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seer.apps import serving_reply as reply
+from seer.apps.serving_chat import Asked, read_chat
+from seer.apps.serving_files import FileStore, StoredFile
+from seer.apps.serving_guard import Guard, Keys
+from seer.apps.serving_metrics import ServerMetrics
+from seer.apps.serving_reading import ReadingDesk, ServedEngine
+from seer.apps.serving_settings import ServeSettings
+from seer.apps.serving_stream import Stream
+from seer.errors import DocumentNotFound, EngineError, SeerError
+from seer.policy import ReadingPolicy
+from seer.schema import Answer, Document
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+class Server:
+    """The routes' state: one desk, one store of files, one set of counters."""
+
+    def __init__(self, engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings) -> None:
+        self.engine, self.settings = engine, settings
+        self.files = FileStore(int(settings.max_stored_mb * 1e6), settings.file_ttl_s)
+        self.desk = ReadingDesk(engine, policy, settings, self.files)
+        self.metrics = ServerMetrics()
+        self.started = int(time.time())
+
+    # ── Chat ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def chat(self, request: Request) -> Response:
+        asked = read_chat(await _json(request), self.settings)
+        if asked.model != self.settings.model_name:
+            raise ModelUnknown(f"no model '{asked.model[:80]}'; this server has '{self.settings.model_name}'")
+        reply_id = f"chatcmpl-{secrets.token_hex(12)}"
+        owner = request.state.owner
+        if asked.stream:
+            return await self._streamed(asked, owner, reply_id, request.state.facts)
+        reading = asyncio.create_task(self._answer(asked, owner, request.state.facts))
+        document, answer = await _unless_gone(reading, request)
+        return _json_response(reply.completion(reply_id, int(time.time()), self.settings.model_name, document, answer))
+
+    async def _answer(
+        self, asked: Asked, owner: str, facts: dict[str, Any], stream: Stream | None = None
+    ) -> tuple[Document, Answer]:
+        """Read and count. Raises EngineError where the engine gave no reply."""
+        self.metrics.running.inc()
+        try:
+            document, answer = await self.desk.answer(asked, owner, stream.listener() if stream else None)
+        except BaseException as error:
+            self.metrics.answers.labels("refused" if isinstance(error, SeerError) else type(error).__name__).inc()
+            raise
+        finally:
+            self.metrics.running.dec()
+        self.metrics.count_answer(document, answer)
+        usage = answer.usage
+        facts |= {"answer": str(answer.status), "pages": len(document.pages), "selected": len(answer.selected_pages)}
+        facts |= {"prompt_tokens": usage.prompt, "full_text_tokens": usage.full_text, "cached_tokens": usage.cached}
+        if reply.engine_failed(answer):
+            raise EngineError(answer.cause)
+        return document, answer
+
+    async def _streamed(self, asked: Asked, owner: str, reply_id: str, facts: dict[str, Any]) -> Response:
+        """A streamed reply. What fails before anything was said is still an ordinary error with its status."""
+        from starlette.responses import StreamingResponse
+
+        stream = Stream(reply_id, int(time.time()), self.settings.model_name, asked.include_usage)
+        reading = asyncio.create_task(self._answer(asked, owner, facts, stream))
+        stream.follow(reading)
+        try:
+            await stream.begun()
+        except BaseException:
+            reading.cancel()
+            raise
+        return StreamingResponse(
+            stream.events(describe_error), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
+
+    # ── Files ────────────────────────────────────────────────────────────────────────────────────
+
+    async def upload(self, request: Request) -> Response:
+        form = await request.form(max_files=1, max_fields=8)
+        file = form.get("file")
+        if file is None or isinstance(file, str):
+            raise BadRequest("the form has no file in the field 'file'")
+        data = await file.read()
+        stored = self.files.add(file.filename or "document", data, request.state.owner, str(form.get("purpose") or ""))
+        return _json_response(stored.described())
+
+    async def list_files(self, request: Request) -> Response:
+        described = [file.described() for file in self.files.owned_by(request.state.owner)]
+        return _json_response({"object": "list", "data": described, "has_more": False})
+
+    async def show_file(self, request: Request) -> Response:
+        return _json_response(self._file(request).described())
+
+    async def file_content(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        # as an attachment of no type: no browser shall show an uploaded page as one of ours
+        headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+        return Response(self.files.read(self._file(request)), media_type="application/octet-stream", headers=headers)
+
+    async def delete_file(self, request: Request) -> Response:
+        stored = self._file(request)
+        self.files.delete(stored)
+        return _json_response({"id": stored.id, "object": "file", "deleted": True})
+
+    def _file(self, request: Request) -> StoredFile:
+        stored = self.files.find(request.path_params["file_id"], request.state.owner)
+        if stored is None:
+            raise DocumentNotFound("no file of this id; see GET /v1/files")
+        return stored
+
+    # ── What describes the server ────────────────────────────────────────────────────────────────
+
+    async def models(self, request: Request) -> Response:
+        return _json_response({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        if request.path_params["name"] != self.settings.model_name:
+            raise ModelUnknown(f"this server has '{self.settings.model_name}'")
+        return _json_response(self._card())
+
+    def _card(self) -> dict[str, Any]:
+        name = self.settings.model_name
+        length = self.engine.max_positions
+        return {"id": name, "object": "model", "created": self.started, "owned_by": "seer", "max_model_len": length}
+
+    async def health(self, request: Request) -> Response:
+        trouble = self.engine.trouble()
+        under_way = self.desk.admission.under_way
+        body = {"status": "failed" if trouble else "ok", "cause": trouble, "chats_under_way": under_way}
+        return _json_response(body, 503 if trouble else 200)
+
+    async def expose_metrics(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        body, kind = self.metrics.exposition()
+        return Response(body, headers={"Content-Type": kind})
+
+    def close(self) -> None:
+        self.files.close()
+        self.engine.close()
+
+
+class BadRequest(SeerError, ValueError):
+    """A request whose form is wrong."""
+
+
+class ModelUnknown(SeerError, LookupError):
+    """A chat that asks for a model this server does not have."""
+
+
+def create_app(
+    engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings, keys: Sequence[str] = ()
+) -> FastAPI:
+    """The application. It closes the engine when it is shut down."""
+    from fastapi import FastAPI
+    from starlette.exceptions import HTTPException
+
+    server = Server(engine, policy, settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        server.close()
+
+    app = FastAPI(title="Seer", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    routes = (
+        ("POST", "/v1/chat/completions", server.chat),
+        ("GET", "/v1/models", server.models),
+        ("GET", "/v1/models/{name}", server.model),
+        ("POST", "/v1/files", server.upload),
+        ("GET", "/v1/files", server.list_files),
+        ("GET", "/v1/files/{file_id}", server.show_file),
+        ("GET", "/v1/files/{file_id}/content", server.file_content),
+        ("DELETE", "/v1/files/{file_id}", server.delete_file),
+        ("GET", "/health", server.health),
+        ("GET", "/metrics", server.expose_metrics),
+    )
+    for method, path, handler in routes:
+        app.add_route(path, handler, methods=[method])
+    for kind in (SeerError, TimeoutError, HTTPException, ClientGone):
+        app.add_exception_handler(kind, _respond)
+    app.add_middleware(
+        Guard,  # type: ignore[arg-type]
+        keys=Keys(keys),
+        max_body_bytes=int(settings.max_body_mb * 1e6),
+        metrics=server.metrics,
+    )
+    return app
+
+
+# ── Errors ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class ClientGone(Exception):
+    """The client hung up; nobody reads what is sent."""
+
+
+def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
+    """(status, body) of a failure, as OpenAI's clients expect it."""
+    from starlette.exceptions import HTTPException
+
+    if isinstance(error, HTTPException):
+        return error.status_code, reply.error_body(str(error.detail), "invalid_request_error", "bad_request")
+    if isinstance(error, ClientGone):
+        return 499, reply.error_body("the client hung up", "invalid_request_error", "client_gone")
+    if isinstance(error, TimeoutError):
+        return 504, reply.error_body("reading took longer than this server allows", "server_error", "timeout")
+    if isinstance(error, EngineError):
+        if error.retryable:
+            return 429, reply.error_body(str(error), "rate_limit_error", "too_many_requests")
+        return 502, reply.error_body(str(error), "server_error", "engine_failed")
+    if isinstance(error, ModelUnknown):
+        return 404, reply.error_body(str(error), "invalid_request_error", "model_not_found")
+    if isinstance(error, DocumentNotFound):
+        return 404, reply.error_body(str(error), "invalid_request_error", "file_not_found")
+    if isinstance(error, SeerError):
+        return 400, reply.error_body(str(error), "invalid_request_error", "invalid_input")
+    return 500, reply.error_body(f"the server failed: {type(error).__name__}", "server_error", "internal")
+
+
+async def _respond(request: Request, error: Exception) -> Response:
+    status, body = describe_error(error)
+    request.state.facts["error"] = body["error"]["code"]
+    return _json_response(body, status, {"Retry-After": "1"} if status == 429 else None)
+
+
+def _json_response(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(body, status, headers)
+
+
+async def _json(request: Request) -> Any:
+    raw = await request.body()
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is no JSON; send a chat completion request") from None
+
+
+async def _unless_gone(reading: asyncio.Task[tuple[Document, Answer]], request: Request) -> tuple[Document, Answer]:
+    """The result of `reading`; a client that hangs up cancels it. Raises ClientGone then."""
+
+    async def gone() -> None:
+        # the body was read: the next message can only be that the client has left
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.create_task(gone())
+    try:
+        await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise ClientGone
+        return reading.result()
+    finally:
+        leaving.cancel()
+        reading.cancel()

@@ -1,0 +1,262 @@
+"""An OpenAI-style chat → the documents it brings and the question it asks. Values in, values out.
+
+What is a document: a file part (data URL or uploaded), an image part (data URL), a text of at least `min_document_chars`.
+What is the question: the last user message, or the last text part of it. Where one long text holds both, the question is
+its last paragraph, or its first where that is the one that asks. Short earlier messages are talk: they stand before the
+question, so that "and the second one?" can be understood. Nothing is fetched from addresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seer.apps.serving_settings import ChatOptions, ServeSettings
+from seer.config import build_config
+from seer.errors import InputError
+
+MAX_TALK_CHARS = 4_000
+MAX_SOURCES = 64
+IGNORED = frozenset({"user", "metadata", "store", "service_tier", "parallel_tool_calls", "stop", "presence_penalty"})
+IGNORED_WHEN_EMPTY = ("tools", "tool_choice", "functions", "function_call", "logprobs", "response_format", "logit_bias")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One document: its text, or its bytes, or the id of an uploaded file."""
+
+    name: str
+    text: str | None = None
+    data: bytes | None = None
+    file_id: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    model: str
+    question: str
+    sources: tuple[Source, ...]
+    options: ChatOptions
+    stream: bool = False
+    include_usage: bool = False
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass
+class _Reading:
+    """What was found so far, message by message."""
+
+    settings: ServeSettings
+    sources: list[Source] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    talk: list[str] = field(default_factory=list)
+
+
+def read_chat(body: Any, settings: ServeSettings) -> Asked:
+    """Raises InputError, ConfigError: what arrived, what was required."""
+    if not isinstance(body, Mapping):
+        raise InputError("the body is no JSON object; send a chat completion request")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise InputError("'messages' is missing or empty; send at least one user message")
+    _refuse_unsupported(body)
+    question, sources = _read_messages(messages, settings)
+    if not sources:
+        raise InputError(
+            "the chat brings no document: add a file part, an image part, or a text of at least "
+            f"{settings.min_document_chars} characters, and then the question"
+        )
+    if len(question) > settings.max_question_chars:
+        raise InputError(
+            f"the question takes {len(question)} characters and {settings.max_question_chars} are allowed; put the document "
+            "into a part or message of its own, and the question last"
+        )
+    stream_options = body.get("stream_options")
+    return Asked(
+        model=_text(body, "model"),
+        question=question,
+        sources=tuple(sources),
+        options=build_config(ChatOptions, _object(body, "seer"), where="seer"),
+        stream=bool(body.get("stream")),
+        include_usage=isinstance(stream_options, Mapping) and bool(stream_options.get("include_usage")),
+        max_new_tokens=_number(body, "max_completion_tokens", int, 1) or _number(body, "max_tokens", int, 1),
+        temperature=_number(body, "temperature", float, 0, 2),
+        top_p=_number(body, "top_p", float, 1e-6, 1),
+        seed=_number(body, "seed", int),
+    )
+
+
+def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[str, list[Source]]:
+    reading = _Reading(settings)
+    last = max((n for n, m in enumerate(messages) if isinstance(m, Mapping) and m.get("role") == "user"), default=None)
+    if last is None:
+        raise InputError("no message has the role 'user'; the last one of them asks the question")
+    question = ""
+    for index, message in enumerate(messages[: last + 1]):
+        if not isinstance(message, Mapping):
+            raise InputError(f"messages[{index}] is no object with 'role' and 'content'")
+        role, texts = message.get("role"), _content(message.get("content"), index, reading)
+        if index == last:
+            question = _question(texts, reading)
+        elif role in ("system", "developer"):
+            _sort(texts, reading.instructions, reading)
+        elif role in ("user", "assistant"):
+            short: list[str] = []
+            _sort(texts, short, reading)
+            reading.talk += [f"{str(role).capitalize()}: {text}" for text in short]
+        else:
+            raise InputError(
+                f"messages[{index}] has the role '{role}'; Seer reads system, developer, user and assistant"
+            )
+    if not question.strip():
+        raise InputError("the last user message asks nothing; write the question as its last text part")
+    return _with_talk(question, reading), reading.sources
+
+
+def _with_talk(question: str, reading: _Reading) -> str:
+    head = "\n".join(reading.instructions)
+    talk = "\n".join(reading.talk)[-MAX_TALK_CHARS:]
+    earlier = f"Earlier in this conversation:\n{talk}" if talk else ""
+    return "\n\n".join(part for part in (head, earlier, question) if part)
+
+
+def _content(content: Any, index: int, reading: _Reading) -> list[str]:
+    """The texts of a message; its files and images go to the sources."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        raise InputError(f"messages[{index}].content is neither text nor a list of parts")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "file" and isinstance(part.get("file"), Mapping):
+            _add(reading, _file_source(part["file"], len(reading.sources) + 1))
+        elif kind == "image_url" and isinstance(part.get("image_url"), Mapping):
+            data = decode_data_url(part["image_url"].get("url"), "image_url")
+            _add(reading, Source(f"image-{len(reading.sources) + 1}", data=data))
+        else:
+            raise InputError(
+                f"messages[{index}] holds a part of type '{kind}'; Seer reads text, file and image_url parts"
+            )
+    return texts
+
+
+def _add(reading: _Reading, source: Source) -> None:
+    if len(reading.sources) >= MAX_SOURCES:
+        raise InputError(f"the chat brings more than {MAX_SOURCES} documents; join some of them")
+    reading.sources.append(source)
+
+
+def _file_source(file: Mapping[str, Any], number: int) -> Source:
+    name = str(file.get("filename") or f"document-{number}")
+    if isinstance(file.get("file_id"), str):
+        return Source(name, file_id=file["file_id"])
+    return Source(name, data=decode_data_url(file.get("file_data"), "file_data"))
+
+
+def _sort(texts: Sequence[str], short: list[str], reading: _Reading) -> None:
+    """Long texts are documents, short ones are talk."""
+    for text in texts:
+        if len(text) >= reading.settings.min_document_chars:
+            _add(reading, Source(f"text-{len(reading.sources) + 1}", text=text))
+        elif text.strip():
+            short.append(text)
+
+
+def _question(texts: Sequence[str], reading: _Reading) -> str:
+    if not texts:
+        return ""
+    *others, last = texts
+    short: list[str] = []
+    _sort(others, short, reading)
+    if len(last) >= reading.settings.min_document_chars:
+        document, last = split_question(last, reading.settings.max_question_chars)
+        if document:
+            _add(reading, Source(f"text-{len(reading.sources) + 1}", text=document))
+    return "\n".join([*short, last])
+
+
+_ASKS = re.compile(r"[?？]\s*\Z|\A\s*(question|query|q|问题|task|instruction)\s*[:：]", re.I)
+
+
+def split_question(text: str, max_question_chars: int) -> tuple[str, str]:
+    """(document, question) of one text that holds both."""
+    body = text.rstrip()
+    head, gap, tail = body.rpartition("\n\n")
+    if not gap:
+        head, gap, tail = body.rpartition("\n")
+    first, _, rest = body.lstrip().partition("\n\n")
+    asks_first = len(first) <= max_question_chars and first.rstrip().endswith(("?", "？", ":", "："))
+    if rest.strip() and asks_first and not _ASKS.search(tail):
+        return rest, first
+    return (head + gap, tail) if head.strip() else ("", body)
+
+
+_DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<parameters>(;[\w.+-]+(=[\w.+\"-]+)?)*),", re.A)
+
+
+def decode_data_url(url: Any, where: str) -> bytes:
+    """The bytes of a data URL. Raises InputError: addresses are not fetched."""
+    if not isinstance(url, str) or not url:
+        raise InputError(f"{where} is missing; send a data URL such as data:application/pdf;base64,...")
+    match = _DATA_URL.match(url)
+    if match is None:
+        raise InputError(
+            f"{where} is no data URL; nothing is fetched from the network: send data:application/pdf;base64,..."
+        )
+    payload = url[match.end() :]
+    if ";base64" not in match["parameters"]:
+        return urllib.parse.unquote_to_bytes(payload)
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"{where} holds damaged base64; encode the file again") from None
+
+
+# ── Fields ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_unsupported(body: Mapping[str, Any]) -> None:
+    if body.get("n") not in (None, 1):
+        raise InputError(f"n={body['n']!r}: Seer gives one answer; leave n out")
+    for name in IGNORED_WHEN_EMPTY:
+        value = body.get(name)
+        if value and value not in ("none", "auto") and not (isinstance(value, Mapping) and value.get("type") == "text"):
+            raise InputError(f"'{name}' is not supported; Seer answers questions about documents in plain text")
+
+
+def _text(body: Mapping[str, Any], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"'{key}' is missing; see /v1/models")
+    return value
+
+
+def _object(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = body.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"'{key}' is no object")
+    return value
+
+
+def _number(body: Mapping[str, Any], key: str, kind: type, low: float | None = None, high: float | None = None) -> Any:
+    value = body.get(key)
+    if value is None:
+        return None
+    right = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
+    if not right or (low is not None and value < low) or (high is not None and value > high):
+        bounds = f" from {low:g}" + (f" to {high:g}" if high is not None else "") if low is not None else ""
+        raise InputError(f"'{key}' is {value!r}; a number{bounds} is needed")
+    return kind(value)

@@ -1,0 +1,145 @@
+"""From a chat that was understood to its answer: documents are rendered in threads, then the conversation is driven.
+
+Whatever ends it early (the client gone, the time over) cancels what the engine still computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from seer.apps.serving_chat import Asked, Source
+from seer.apps.serving_files import FileStore
+from seer.apps.serving_settings import ServeSettings
+from seer.collection import combine
+from seer.conversation import converse
+from seer.engines.admission import Admission
+from seer.engines.base import Engine, Generation, Request
+from seer.errors import DocumentNotFound, InputError
+from seer.policy import ReadingPolicy
+from seer.reading import read_one
+from seer.reading_state import OnStep
+from seer.schema import Answer, Document
+
+
+class ServedEngine(Engine, Protocol):
+    """What a server needs of an engine: single requests, and whether it is well."""
+
+    async def generate_one(self, request: Request) -> Generation: ...
+
+    def trouble(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who hears of a reading as it happens. May be called from any thread."""
+
+    on_step: OnStep | None = None
+    on_text: Callable[[str], None] | None = None
+    on_control: Callable[[str], None] | None = None
+
+
+class ReadingDesk:
+    """One engine, one policy, many chats."""
+
+    def __init__(self, engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings, files: FileStore) -> None:
+        self.engine, self.policy, self.settings, self.files = engine, policy, settings, files
+        self.admission = Admission(settings.max_concurrent, settings.max_waiting)
+
+    async def answer(self, asked: Asked, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
+        """Raises InputError (documents that cannot be read), EngineError (too many wait), TimeoutError."""
+        async with asyncio.timeout(self.settings.timeout_s), self.admission.enter():
+            sources = [self._with_bytes(source, owner) for source in asked.sources]
+            document = await asyncio.to_thread(load_documents, sources, asked, self.settings)
+            return document, await self._read(asked, document, listener or Listener())
+
+    async def _read(self, asked: Asked, document: Document, listener: Listener) -> Answer:
+        from seer.selection.base import build_selector
+
+        policy = chat_policy(self.policy, asked, self.settings)
+        selector = build_selector(asked.options.selector)
+        conversation = converse(
+            document, asked.question, self.engine, selector, policy, listener.on_step, listener.on_text
+        )
+        return await read_one(conversation, self._hearing(listener))
+
+    def _hearing(self, listener: Listener) -> Callable[[Request], Awaitable[Generation]]:
+        from dataclasses import replace
+
+        def ask(request: Request) -> Awaitable[Generation]:
+            if request.on_text is not None:
+                request = replace(request, on_control=listener.on_control)
+            return self.engine.generate_one(request)
+
+        return ask
+
+    def _with_bytes(self, source: Source, owner: str) -> Source:
+        """An uploaded file becomes its bytes, if this key uploaded it."""
+        if not source.file_id:
+            return source
+        stored = self.files.find(source.file_id, owner)
+        if stored is None:
+            raise DocumentNotFound(f"no file '{source.file_id[:60]}'; upload it to /v1/files first")
+        return Source(stored.filename, data=self.files.read(stored))
+
+
+def chat_policy(policy: ReadingPolicy, asked: Asked, settings: ServeSettings) -> ReadingPolicy:
+    """The server's policy with what this chat asks for, within the server's limits."""
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("mode", "rounds", "max_pages", "max_retrieved_tokens")
+        if (value := getattr(asked.options, name)) is not None
+    }
+    for name in ("temperature", "top_p", "seed"):
+        if (value := getattr(asked, name)) is not None:
+            changes[name] = value
+    changes["max_new_tokens"] = min(asked.max_new_tokens or policy.max_new_tokens, settings.max_new_tokens)
+    return policy.model_copy(update=changes)
+
+
+def load_documents(sources: list[Source], asked: Asked, settings: ServeSettings) -> Document:
+    """All documents of a chat as one. Raises InputError for what cannot be read and for too many pages."""
+    options = asked.options
+    document = combine([_load(source, options.style or settings.style, asked) for source in sources])
+    if not document.pages:
+        raise InputError("the documents hold no page to read")
+    if len(document.pages) > settings.max_pages:
+        raise InputError(
+            f"the documents take {len(document.pages)} pages and {settings.max_pages} are allowed; send fewer, name "
+            "seer.pages, or choose a denser seer.style"
+        )
+    return document
+
+
+def _load(source: Source, style: str, asked: Asked) -> Document:
+    from seer.rendering import load, render_text
+    from seer.rendering.documents import keep_pages
+    from seer.rendering.styles import STYLES
+
+    # a style is a name here: as a path it would open files of this machine
+    if style not in (*STYLES, "auto"):
+        raise InputError(f"no style '{style[:40]}'; known: {', '.join(STYLES)}, auto")
+    options = asked.options
+    if source.text is not None:
+        document = render_text(source.text, style, source.name)
+        return keep_pages(document, options.pages) if options.pages else document
+    assert source.data is not None
+    with tempfile.TemporaryDirectory(prefix="seer-document-") as folder:
+        path = Path(folder) / safe_name(source.name)
+        path.write_bytes(source.data)
+        return load(path, style, pages=options.pages, reflow=options.reflow, ocr=options.ocr)
+
+
+def safe_name(name: str) -> str:
+    """A file name of word characters that stays in its folder, whatever a client calls its file."""
+    base = re.split(r"[\\/]", name)[-1]
+    cleaned = re.sub(r"[^\w. -]", "_", base)[-80:].strip(". ")
+    # 80 characters of CJK are 240 bytes, within what file systems take
+    return cleaned or "document"

@@ -1,0 +1,108 @@
+"""An Answer as an ordinary chat completion, whole or in chunks, with a `seer` field. Values in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from seer.schema import Answer, Document, Status, Step
+
+
+def completion(reply_id: str, created: int, model: str, document: Document, answer: Answer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if thought := thinking(answer):
+        message["reasoning_content"] = thought
+    return {
+        "id": reply_id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(answer), "logprobs": None}],
+        "usage": usage(answer),
+        "seer": seer_field(document, answer),
+    }
+
+
+def chunk(
+    reply_id: str, created: int, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any
+) -> dict[str, Any]:
+    return {
+        "id": reply_id,
+        "object": "chat.completion.chunk",
+        "created": created,
+        "model": model,
+        "choices": [{"index": 0, "delta": dict(delta), "finish_reason": finish, "logprobs": None}],
+        **more,
+    }
+
+
+def event(value: Mapping[str, Any]) -> str:
+    """One server-sent event. JSON escapes every newline, so no text can end the event early."""
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def finish_reason(answer: Answer) -> str:
+    return "length" if answer.trace and answer.trace[-1].finish == "length" else "stop"
+
+
+def engine_failed(answer: Answer) -> bool:
+    """True where the engine gave no reply; False where the model said too little or nothing."""
+    return answer.status is Status.FAILED and not (answer.trace and answer.trace[-1].turn.kind in ("think", "answer"))
+
+
+def usage(answer: Answer) -> dict[str, Any]:
+    """Tokens over all stages, as a server counts requests."""
+    prompt = sum(step.prompt_tokens for step in answer.trace)
+    spent = answer.usage
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": spent.completion,
+        "total_tokens": prompt + spent.completion,
+        "prompt_tokens_details": {"cached_tokens": spent.cached},
+    }
+
+
+def seer_field(document: Document, answer: Answer) -> dict[str, Any]:
+    spent = answer.usage
+    return {
+        "status": str(answer.status),
+        "cause": answer.cause,
+        "pages": len(document.pages),
+        "selected_pages": [_page(document, number) for number in answer.selected_pages],
+        "citations": [citation.model_dump(mode="json") for citation in answer.citations],
+        "tokens": {
+            **spent.model_dump(mode="json"),
+            "saved": max(0, spent.full_text - spent.prompt) if spent.full_text else 0,
+        },
+        "deviations": sorted({name for step in answer.trace for name in step.deviations}),
+        "seconds": round(answer.seconds, 4),
+    }
+
+
+def step_field(step: Step) -> dict[str, Any] | None:
+    """What a client may show while it waits: the pages that were looked at and selected."""
+    if step.turn.kind == "prompt":
+        return {"step": "look", "pages": len(step.turn.pages)}
+    if step.turn.kind == "call":
+        return {"step": "select", "selected_pages": list(step.turn.pages)}
+    return None
+
+
+def error_body(message: str, kind: str, code: str, **more: Any) -> dict[str, Any]:
+    """The shape in which OpenAI's clients expect errors."""
+    return {"error": {"message": message, "type": kind, "code": code, "param": None, **more}}
+
+
+def thinking(answer: Answer) -> str:
+    return "".join(step.turn.text for step in answer.trace if step.turn.kind == "think")
+
+
+def _page(document: Document, number: int) -> dict[str, Any]:
+    page = document.page(number)
+    return {
+        "number": number,
+        "label": page.label,
+        "source": page.source or document.name,
+        "source_number": page.source_number,
+    }

@@ -1,0 +1,68 @@
+"""What a server allows and how it reads: fixed at its start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from seer.errors import InputError
+from seer.policy import Mode
+from seer.schema import Record
+
+KEYS_VARIABLE = "SEER_SERVER_KEYS"
+
+
+class ServeSettings(Record):
+    model_name: str = "seer"
+    """The name that clients ask for."""
+    style: str = "seer"
+    max_body_mb: float = Field(64.0, gt=0)
+    max_pages: int = Field(512, ge=1)
+    max_question_chars: int = Field(8_000, ge=16)
+    min_document_chars: int = Field(1_500, ge=1)
+    """A message of at least this length is a document, a shorter one is talk."""
+    max_new_tokens: int = Field(4_096, ge=1)
+    max_concurrent: int = Field(64, ge=1)
+    max_waiting: int = Field(128, ge=0)
+    timeout_s: float = Field(600.0, gt=0)
+    """For one chat, from its rendering to its answer."""
+    drain_s: int = Field(60, ge=0)
+    """How long a shutdown waits for what runs."""
+    max_stored_mb: float = Field(1_024.0, gt=0)
+    """For all uploaded files together."""
+    file_ttl_s: float = Field(24 * 3600.0, gt=0)
+
+
+class ChatOptions(Record):
+    """The `seer` field of a chat: how this one is read. Everything has the server's default."""
+
+    style: str | None = None
+    mode: Mode | None = None
+    rounds: int | None = Field(None, ge=1, le=8)
+    max_pages: int | None = Field(None, ge=1)
+    max_retrieved_tokens: int | None = Field(None, ge=1)
+    selector: Literal["model", "bm25", "first", "all"] = "model"
+    pages: str | None = None
+    """Only these pages of the documents, e.g. 10-40."""
+    reflow: bool = False
+    ocr: Literal["auto", "always", "never"] = "auto"
+
+
+def read_keys(path: Path | None = None) -> tuple[str, ...]:
+    """API keys, from a file (one a line) or the environment (comma-separated). Empty: everyone may ask."""
+    if path is None:
+        keys = os.environ.get(KEYS_VARIABLE, "").split(",")
+    else:
+        try:
+            keys = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the key file '{path}' cannot be read: {type(error).__name__}") from None
+    found = tuple(key.strip() for key in keys if key.strip())
+    if path is not None and not found:
+        raise InputError(f"the key file '{path}' holds no key; write one a line")
+    if any(len(key) < 16 for key in found):
+        raise InputError("an API key has fewer than 16 characters; use long random ones")
+    return found

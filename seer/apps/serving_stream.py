@@ -1,0 +1,128 @@
+"""A reading as server-sent events: the selection as soon as it is made, thinking and answer as they are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from seer.apps import serving_reply as reply
+from seer.apps.serving_reading import Listener
+from seer.protocol import CONTROL
+from seer.schema import Answer, Document, Step
+
+KEEP_ALIVE_S = 15.0
+Reading = asyncio.Task[tuple[Document, Answer]]
+DescribeError = Callable[[BaseException], tuple[int, dict[str, Any]]]
+
+
+class Stream:
+    """One streamed reply. The engine's thread speaks into it, the event loop sends what it hears."""
+
+    def __init__(self, reply_id: str, created: int, model: str, include_usage: bool) -> None:
+        self._head = (reply_id, created, model)
+        self._include_usage = include_usage
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._thinking = False
+        self._reading: Reading | None = None
+        self._answered = ""
+        self._thought = ""
+
+    def listener(self) -> Listener:
+        return Listener(self._step, self._text, self._control)
+
+    def follow(self, reading: Reading) -> None:
+        self._reading = reading
+        reading.add_done_callback(lambda _: self._queue.put_nowait(None))
+
+    async def begun(self) -> None:
+        """Wait for the first event. Raises what the reading raised before it said anything."""
+        first = await self._queue.get()
+        assert self._reading is not None
+        if first is None and self._reading.done() and self._reading.exception() is not None:
+            self._reading.result()
+        self._queue = _with_first(first, self._queue)
+
+    async def events(self, describe_error: DescribeError) -> AsyncIterator[str]:
+        """Every event as text, ending with [DONE]. When nobody listens any more, the reading is cancelled."""
+        assert self._reading is not None
+        try:
+            yield reply.event(reply.chunk(*self._head, {"role": "assistant", "content": ""}))
+            while True:
+                try:
+                    item = await asyncio.wait_for(self._queue.get(), KEEP_ALIVE_S)
+                except TimeoutError:
+                    yield ": still reading\n\n"  # a comment: it keeps proxies from hanging up
+                    continue
+                if item is None:
+                    break
+                yield reply.event(item)
+            for item in self._ending(describe_error):
+                yield reply.event(item)
+            yield "data: [DONE]\n\n"
+        finally:
+            self._reading.cancel()
+
+    def _ending(self, describe_error: DescribeError) -> list[dict[str, Any]]:
+        assert self._reading is not None
+        if self._reading.cancelled():
+            return [describe_error(TimeoutError())[1]]
+        if (error := self._reading.exception()) is not None:
+            return [describe_error(error)[1]]
+        document, answer = self._reading.result()
+        chunks = []
+        # an engine that does not stream, or cut the text's edges, is made good here: the deltas join to the answer
+        if not self._thought and (thought := reply.thinking(answer)):
+            chunks.append(reply.chunk(*self._head, {"reasoning_content": thought}))
+        if not self._answered and answer.text:
+            chunks.append(reply.chunk(*self._head, {"content": answer.text}))
+        more: dict[str, Any] = {"seer": reply.seer_field(document, answer)}
+        chunks.append(reply.chunk(*self._head, {}, reply.finish_reason(answer), **more))
+        if self._include_usage:
+            chunks.append({**reply.chunk(*self._head, {}), "choices": [], "usage": reply.usage(answer)})
+        return chunks
+
+    # ── Heard from the engine, in its thread ─────────────────────────────────────────────────────
+
+    def _step(self, step: Step) -> None:
+        if (said := reply.step_field(step)) is not None:
+            self._put(reply.chunk(*self._head, {}, seer=said))
+
+    def _control(self, name: str) -> None:
+        self._loop.call_soon_threadsafe(self._switch, name)
+
+    def _text(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._say, text)
+
+    def _put(self, item: dict[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(lambda: self._queue.put_nowait(item))
+
+    # ── In the event loop ────────────────────────────────────────────────────────────────────────
+
+    def _switch(self, name: str) -> None:
+        if name in (CONTROL.open_think, CONTROL.close_think):
+            self._thinking = name == CONTROL.open_think
+
+    def _say(self, text: str) -> None:
+        if self._thinking:
+            self._thought += text
+            self._queue.put_nowait(reply.chunk(*self._head, {"reasoning_content": text}))
+            return
+        if not self._answered:
+            # an answer behind thinking begins on a new line, which is not part of it
+            text = text.lstrip("\n")
+        if text:
+            self._answered += text
+            self._queue.put_nowait(reply.chunk(*self._head, {"content": text}))
+
+
+def _with_first(
+    first: dict[str, Any] | None, rest: asyncio.Queue[dict[str, Any] | None]
+) -> asyncio.Queue[dict[str, Any] | None]:
+    """A queue with `first` before the others."""
+    queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+    queue.put_nowait(first)
+    while not rest.empty():
+        queue.put_nowait(rest.get_nowait())
+    return queue

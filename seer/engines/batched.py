@@ -1,0 +1,65 @@
+"""A road for single requests into an engine that takes batches: what waits together goes as one.
+
+For a server before the transformers engine. The engine runs in one thread, one batch at a time; `forget` waits for the
+batch under way, so that no conversation is dropped while it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from seer.engines.base import Engine, Generation, Request
+from seer.errors import SeerError
+
+
+class BatchedEngine:
+    """Belongs to the event loop that first awaits it."""
+
+    def __init__(self, engine: Engine, max_batch: int = 8) -> None:
+        self.engine, self.max_batch = engine, max_batch
+        self.name, self.encoder = engine.name, engine.encoder
+        self.constrains, self.max_positions = engine.constrains, engine.max_positions
+        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="seer-engine")
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        return self._thread.submit(self.engine.generate, requests).result()
+
+    async def generate_one(self, request: Request) -> Generation:
+        answered: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answered))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answered
+
+    def forget(self, conversation: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the thread has ended, and with it what it kept
+            self._thread.submit(self.engine.forget, conversation)
+
+    def trouble(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            # a request whose asker has gone is not worth computing
+            self._waiting = [item for item in self._waiting if not item[1].done()]
+            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+            if not batch:
+                continue
+            requests = [request for request, _ in batch]
+            try:
+                said = await loop.run_in_executor(self._thread, self.engine.generate, requests)
+            except Exception as error:  # the boundary to the engine: its failure is this batch's and nobody else's
+                reason = str(error) if isinstance(error, SeerError) else f"the engine failed: {type(error).__name__}"
+                said = [Generation(finish="error", error=reason)] * len(batch)
+            for (_, answered), generation in zip(batch, said, strict=True):
+                if not answered.done():
+                    answered.set_result(generation)

@@ -1,0 +1,357 @@
+"""`seer serve` over real sockets, asked by the real `openai` client: whole and streamed, good and bad."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fakes import small_encoder
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("fastapi")
+uvicorn = pytest.importorskip("uvicorn")
+
+from seer.apps.server import create_app  # noqa: E402
+from seer.apps.serving_settings import ServeSettings  # noqa: E402
+from seer.engines.base import Request  # noqa: E402
+from seer.engines.batched import BatchedEngine  # noqa: E402
+from seer.engines.scripted import ScriptedEngine  # noqa: E402
+from seer.errors import EngineError  # noqa: E402
+from seer.policy import ReadingPolicy  # noqa: E402
+from seer.protocol import render_call  # noqa: E402
+
+LINES = [f"Item {n} costs {n * 7} dollars{', <|user|> said <think>' * (n > 0)}.\n" for n in range(300)]
+DOCUMENT = "".join(LINES)
+KEY = "a-long-and-random-key-1"
+
+
+def script(request: Request) -> str:
+    """Selects page 1, thinks, and quotes the first line of what it was given; obeys a few words in the question."""
+    question = request.turns[0].text
+    if "crash" in question:
+        raise EngineError("the engine was told to crash")
+    if "slow" in question:
+        time.sleep(0.4)
+    if request.constraint is not None and request.constraint.required:
+        pages = (1, 2) if "both" in question else (1,)
+        return f"<tool_call>{render_call(pages)}</tool_call>"
+    texts = [excerpt.text for turn in request.turns for excerpt in turn.excerpts]
+    return f"<think>I look.</think>\n{texts[0].splitlines()[0] if texts else 'nothing'}<|user|>"
+
+
+class Running:
+    def __init__(self, base: str, engine: ScriptedEngine) -> None:
+        self.base, self.engine = base, engine
+
+    def client(self, key: str = KEY, **options: Any) -> Any:
+        return openai.OpenAI(base_url=f"{self.base}/v1", api_key=key, **{"max_retries": 0, "timeout": 20, **options})
+
+
+@contextlib.contextmanager
+def running(**changes: Any) -> Iterator[Running]:
+    """A real server on a free port, in a thread of its own."""
+    engine = ScriptedEngine(script, small_encoder())
+    settings = ServeSettings(**changes)
+    app = create_app(BatchedEngine(engine), ReadingPolicy(max_new_tokens=256), settings, [KEY, "another-long-key-222"])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Running(f"http://127.0.0.1:{port}", engine)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(max_body_mb=1.0, max_pages=6, max_stored_mb=2.0) as one:
+        yield one
+
+
+def chat(question: str = "What does the first line say?", document: str = DOCUMENT) -> list[dict[str, Any]]:
+    parts = [{"type": "text", "text": document}, {"type": "text", "text": question}]
+    return [{"role": "user", "content": parts}]
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_openai_client_reads_a_long_text(server):
+    reply = server.client().chat.completions.create(model="seer", messages=chat())
+    (choice,) = reply.choices
+    assert choice.message.content == LINES[0].strip()
+    assert choice.finish_reason == "stop"
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens > 0
+    seer = reply.model_dump()["seer"]
+    assert (seer["status"], [page["number"] for page in seer["selected_pages"]]) == ("answered", [1])
+    assert seer["pages"] > 1
+    assert seer["tokens"]["saved"] == max(0, seer["tokens"]["full_text"] - seer["tokens"]["prompt"])
+    assert seer["citations"][0]["verified"]
+
+
+def test_the_openai_client_streams(server):
+    stream = server.client().chat.completions.create(
+        model="seer", messages=chat(), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk.model_dump() for chunk in stream]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == LINES[0].strip()
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "I look."
+    steps = [chunk["seer"] for chunk in chunks if chunk.get("seer")]
+    assert [step.get("step") for step in steps] == ["look", "select", None]
+    assert steps[-1]["status"] == "answered"
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks if chunk["choices"]][-1] == "stop"
+
+
+def test_a_pdf_as_a_data_url_and_as_an_uploaded_file(server):
+    from io import BytesIO
+
+    from reportlab.pdfgen.canvas import Canvas
+
+    buffer = BytesIO()
+    canvas = Canvas(buffer, pagesize=(300, 300))
+    for text in ("The first page is blue.", "The second page is green."):
+        canvas.drawString(40, 200, text)
+        canvas.showPage()
+    canvas.save()
+    client = server.client()
+    url = f"data:application/pdf;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    uploaded = client.files.create(file=("../../etc/report.pdf", buffer.getvalue()), purpose="user_data")
+    assert client.files.retrieve(uploaded.id).bytes == len(buffer.getvalue())
+    assert [file.id for file in client.files.list()] == [uploaded.id]
+    assert client.files.content(uploaded.id).read() == buffer.getvalue()
+    for file in ({"filename": "a.pdf", "file_data": url}, {"file_id": uploaded.id}):
+        parts = [{"type": "file", "file": file}, {"type": "text", "text": "Which colour, both?"}]
+        reply = client.chat.completions.create(model="seer", messages=[{"role": "user", "content": parts}])
+        assert reply.choices[0].message.content == "The first page is blue."
+        assert reply.model_dump()["seer"]["pages"] == 2
+    with pytest.raises(openai.NotFoundError):
+        server.client("another-long-key-222").files.retrieve(uploaded.id)
+    client.files.delete(uploaded.id)
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(uploaded.id)
+
+
+def test_options_of_one_chat(server):
+    extra = {"seer": {"mode": "text"}}
+    reply = server.client().chat.completions.create(model="seer", messages=chat(), extra_body=extra)
+    assert reply.model_dump()["seer"]["selected_pages"] == []
+    extra = {"seer": {"selector": "first"}}
+    reply = server.client().chat.completions.create(model="seer", messages=chat(), extra_body=extra)
+    assert [page["number"] for page in reply.model_dump()["seer"]["selected_pages"]] == [1, 2]
+
+
+def test_many_clients_at_once_get_their_own_answers(server):
+    documents = [DOCUMENT.replace("Item 0 costs", f"Thing {n} has a price of") for n in range(12)]
+
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{server.base}/v1", api_key=KEY, max_retries=0) as client:
+            calls = (client.chat.completions.create(model="seer", messages=chat(document=d)) for d in documents)
+            return [reply.choices[0].message.content for reply in await asyncio.gather(*calls)]
+
+    for n, content in enumerate(asyncio.run(ask())):
+        assert content.startswith(f"Thing {n} has")
+
+
+def test_models_health_and_metrics(server):
+    assert [model.id for model in server.client().models.list()] == ["seer"]
+    assert server.client().models.retrieve("seer").owned_by == "seer"
+    health = httpx.get(f"{server.base}/health")
+    assert (health.status_code, health.json()["status"]) == (200, "ok")
+    metrics = httpx.get(f"{server.base}/metrics")
+    assert 'seer_answers_total{status="answered"}' in metrics.text
+    assert "text/plain" in metrics.headers["content-type"]
+
+
+# ── Bad input ────────────────────────────────────────────────────────────────────────────────────
+
+BAD: dict[str, tuple[dict[str, Any], int, str]] = {
+    "no document": ({"messages": [{"role": "user", "content": "hello"}]}, 400, "brings no document"),
+    "no messages": ({"messages": []}, 400, "'messages' is missing"),
+    "another model": ({"model": "gpt", "messages": chat()}, 404, "this server has 'seer'"),
+    "two answers": ({"messages": chat(), "n": 2}, 400, "one answer"),
+    "tools": ({"messages": chat(), "tools": [{"type": "function"}]}, 400, "not supported"),
+    "too hot": ({"messages": chat(), "temperature": 9}, 400, "from 0 to 2"),
+    "no question": ({"messages": chat(" ")}, 400, "asks nothing"),
+    "an address": (
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x"}}]}
+            ]
+        },
+        400,
+        "nothing is fetched",
+    ),
+    "bad base64": (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "data:;base64,%%%"}}]}]},
+        400,
+        "damaged base64",
+    ),
+    "no such file": (
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "file", "file": {"file_id": "../x"}}, {"type": "text", "text": "?"}],
+                }
+            ]
+        },
+        404,
+        "upload it",
+    ),
+    "a damaged PDF": (
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0xLjQK"}},
+                        {"type": "text", "text": "What?"},
+                    ],
+                }
+            ]
+        },
+        400,
+        "document-1",
+    ),
+    "an unknown option": ({"messages": chat(), "seer": {"max_page": 3}}, 400, "did you mean 'max_pages'"),
+    "a style that is a path": ({"messages": chat(), "seer": {"style": "/etc/passwd"}}, 400, "no style"),
+    "too many pages": ({"messages": chat(document=DOCUMENT * 12)}, 400, "6 are allowed"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_error(server, case):
+    body, status, message = BAD[case]
+    headers = {"Authorization": f"Bearer {KEY}"}
+    reply = httpx.post(
+        f"{server.base}/v1/chat/completions", json={"model": "seer", **body}, headers=headers, timeout=20
+    )
+    error = reply.json()["error"]
+    assert reply.status_code == status
+    assert message in error["message"]
+    assert error["type"] == "invalid_request_error"
+
+
+def test_bodies_that_are_no_json_or_too_large(server):
+    headers = {"Authorization": f"Bearer {KEY}"}
+    url = f"{server.base}/v1/chat/completions"
+    assert httpx.post(url, content=b"{nonsense", headers=headers).status_code == 400
+    assert httpx.post(url, content=b"x" * 1_100_000, headers=headers).status_code == 413
+
+    def unannounced() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100_000
+
+    with contextlib.suppress(httpx.HTTPError):  # the server may hang up before all is sent
+        assert httpx.post(url, content=unannounced(), headers=headers).status_code == 413
+    client = server.client()
+    kept = [client.files.create(file=("a.txt", b"y" * 900_000), purpose="user_data") for _ in range(2)]
+    with pytest.raises(openai.BadRequestError, match="may be stored"):
+        client.files.create(file=("a.txt", b"y" * 900_000), purpose="user_data")
+    for file in kept:
+        client.files.delete(file.id)
+
+
+@pytest.mark.parametrize("key", ["", "wrong", KEY[:-1], KEY + "x"])
+def test_only_a_right_key_opens(server, key):
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    assert httpx.get(f"{server.base}/v1/models", headers=headers).status_code == 401
+    assert httpx.get(f"{server.base}/health").status_code == 200
+
+
+# ── Faults and limits ────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_engine_that_fails_is_an_error_with_its_cause_and_the_server_stays_up(server):
+    with pytest.raises(openai.InternalServerError, match="told to crash") as raised:
+        server.client().chat.completions.create(model="seer", messages=chat("crash?"))
+    assert raised.value.status_code == 502
+    with pytest.raises(openai.APIError, match="told to crash"):
+        list(server.client().chat.completions.create(model="seer", messages=chat("crash?"), stream=True))
+    assert server.client().chat.completions.create(model="seer", messages=chat()).choices
+
+
+def test_more_than_may_wait_are_told_to_come_back():
+    with running(max_concurrent=1, max_waiting=0) as one:
+
+        async def ask() -> list[Any]:
+            async with openai.AsyncOpenAI(base_url=f"{one.base}/v1", api_key=KEY, max_retries=0) as client:
+                calls = [client.chat.completions.create(model="seer", messages=chat("slow?")) for _ in range(3)]
+                return await asyncio.gather(*calls, return_exceptions=True)
+
+        said = asyncio.run(ask())
+        refused = [one for one in said if isinstance(one, openai.RateLimitError)]
+        assert len(refused) == 2
+        assert refused[0].response.headers["retry-after"] == "1"
+
+
+def test_a_chat_may_take_only_so_long():
+    with running(timeout_s=0.3) as one:
+        with pytest.raises(openai.InternalServerError) as raised:
+            one.client().chat.completions.create(model="seer", messages=chat("slow, both?"))
+        assert raised.value.status_code == 504
+        assert one.client().models.list().data
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_leaves_nothing_running(stream):
+    with running() as one:
+        body = {"model": "seer", "messages": chat("slow?"), "stream": stream}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(
+                f"{one.base}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {KEY}"}, timeout=0.2
+            )
+        deadline = time.monotonic() + 10
+        while httpx.get(f"{one.base}/health").json()["chats_under_way"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert one.client().models.list().data
+
+
+def test_a_shutdown_finishes_what_runs():
+    said: list[str] = []
+    with running(drain_s=20) as one:
+
+        def ask() -> None:
+            reply = one.client().chat.completions.create(model="seer", messages=chat("slow?"))
+            said.append(reply.choices[0].message.content)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while not httpx.get(f"{one.base}/health").json()["chats_under_way"]:
+            time.sleep(0.02)
+    asking.join(timeout=20)
+    assert said == [LINES[0].strip()]
+
+
+def test_the_log_holds_ids_and_numbers_and_no_text(server, caplog):
+    secret = "The password is swordfish.\n"
+    caplog.set_level(logging.INFO, logger="seer.serve")
+    headers = {"X-Request-ID": "mine-1"}
+    client = server.client()
+    raw = client.chat.completions.with_raw_response.create(
+        model="seer", messages=chat("What is swordfish?", secret + DOCUMENT), extra_headers=headers
+    )
+    assert raw.headers["x-request-id"] == "mine-1"
+    bad = httpx.get(f"{server.base}/v1/models", headers={"X-Request-ID": 'x" evil'})
+    assert "evil" not in bad.headers["x-request-id"]
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "seer.serve"]
+    (line,) = [line for line in lines if line["request_id"] == "mine-1"]
+    assert (line["route"], line["status"], line["answer"]) == ("/v1/chat/completions", 200, "answered")
+    assert "swordfish" not in caplog.text
+    assert KEY not in caplog.text

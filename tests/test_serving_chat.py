@@ -1,0 +1,160 @@
+"""Chats as clients write them: what is the document, what is the question, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.apps.serving_chat import Source, decode_data_url, read_chat, split_question
+from seer.apps.serving_reading import safe_name
+from seer.apps.serving_settings import ServeSettings, read_keys
+from seer.errors import InputError, SeerError
+
+SETTINGS = ServeSettings(min_document_chars=100)
+LONG = "The quick brown fox jumps over the lazy dog. " * 10
+
+
+def asked(*messages: dict, **fields: object):
+    return read_chat({"model": "seer", "messages": list(messages), **fields}, SETTINGS)
+
+
+def user(content: object) -> dict:
+    return {"role": "user", "content": content}
+
+
+def texts(*parts: str) -> list[dict]:
+    return [{"type": "text", "text": part} for part in parts]
+
+
+def test_a_document_and_a_question_in_parts_of_their_own():
+    chat = asked(user(texts(LONG, "Who jumps?")))
+    assert chat.question == "Who jumps?"
+    assert chat.sources == (Source("text-1", text=LONG),)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        (f"{LONG}\n\nWho jumps?", "Who jumps?"),
+        (f"Who jumps?\n\n{LONG}\n\nThe end.", "Who jumps?"),
+        (f"Summarise this:\n\n{LONG}\n\nThe end.", "Summarise this:"),
+        (f"{LONG}\nQuestion: who jumps", "Question: who jumps"),
+        (f"Is it so?\n\n{LONG}\n\n谁在跳？", "谁在跳？"),
+    ],
+)
+def test_one_text_that_holds_both(text, question):
+    chat = asked(user(text))
+    assert chat.question == question
+    assert LONG.strip() in chat.sources[0].text
+
+
+def test_a_document_in_an_earlier_message_and_a_talk_about_it():
+    chat = asked(
+        {"role": "system", "content": "Answer in French."},
+        user(LONG),
+        {"role": "assistant", "content": "I have read it."},
+        user("Who jumps?"),
+        {"role": "assistant", "content": "The fox."},
+        user("Over whom?"),
+    )
+    assert [source.text for source in chat.sources] == [LONG]
+    assert chat.question == (
+        "Answer in French.\n\nEarlier in this conversation:\nAssistant: I have read it.\nUser: Who jumps?\n"
+        "Assistant: The fox.\n\nOver whom?"
+    )
+
+
+def test_files_and_images_are_documents():
+    parts = [
+        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}},
+        {"type": "file", "file": {"file_id": "file-1"}},
+        *texts("What?"),
+    ]
+    chat = asked(user(parts))
+    assert [(source.name, source.data, source.file_id) for source in chat.sources] == [
+        ("a.txt", b"hello", ""),
+        ("image-2", b"hello", ""),
+        ("document-3", None, "file-1"),
+    ]
+
+
+def test_data_urls():
+    assert decode_data_url("data:text/plain,a%20b", "x") == b"a b"
+    assert decode_data_url("data:;base64,YQ==", "x") == b"a"
+    for bad in ("http://x/y", "file:///etc/passwd", "data:text/plain;base64,?", "", None, 7):
+        with pytest.raises(InputError):
+            decode_data_url(bad, "x")
+
+
+@given(st.text(max_size=400), st.integers(1, 300))
+def test_splitting_loses_no_word(text, limit):
+    document, question = split_question(text, limit)
+    assert "".join((document + question).split()) in ("".join(text.split()), _moved(text))
+
+
+def _moved(text: str) -> str:
+    """The words with the first paragraph last, as where the question comes first."""
+    first, _, rest = text.rstrip().lstrip().partition("\n\n")
+    return "".join(rest.split()) + "".join(first.split())
+
+
+KEYS = [
+    "messages",
+    "role",
+    "content",
+    "type",
+    "text",
+    "file",
+    "file_data",
+    "image_url",
+    "url",
+    "model",
+    "seer",
+    "n",
+    "user",
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200)
+@given(JSON)
+def test_whatever_arrives_is_read_or_refused_by_name(body):
+    with contextlib.suppress(SeerError):  # any other error would be the server's
+        read_chat(body, SETTINGS)
+
+
+@given(st.text(max_size=200))
+def test_no_name_leaves_its_folder(name):
+    safe = safe_name(name)
+    assert safe
+    assert "/" not in safe
+    assert "\\" not in safe
+    assert "\0" not in safe
+    assert safe not in (".", "..")
+    assert len(safe.encode("utf-8", "surrogatepass")) <= 255
+
+
+def test_keys_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEER_SERVER_KEYS", " aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb,")
+    assert read_keys() == ("a" * 16, "b" * 16)
+    file = tmp_path / "keys"
+    file.write_text("c" * 16 + "\n\n")
+    assert read_keys(file) == ("c" * 16,)
+    file.write_text("short")
+    with pytest.raises(InputError, match="fewer than 16"):
+        read_keys(file)
+    file.write_text("")
+    with pytest.raises(InputError, match="holds no key"):
+        read_keys(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_keys(tmp_path / "none")

@@ -1,0 +1,61 @@
+"""Several addresses as one engine, over real sockets: conversations stay, and move on when their place fails."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from fakes import make_document
+from serving_fakes import FakeServer, Say, serve
+
+from seer.engines.base import Request
+from seer.engines.openai import OpenAIEngine
+from seer.engines.replicas import ReplicatedEngine
+from seer.reading import Reader
+from seer.schema import Status, Turn
+
+DOCUMENT = make_document(["One.\n", "Two.\n"])
+
+
+def reading(body: dict, number: int) -> Say:
+    select = body["messages"][-1]["role"] == "user"
+    return Say('{"name": "select", "indices": [1]}' if select else "One.")
+
+
+def replicated(stack: ExitStack, *scripts) -> tuple[ReplicatedEngine, list[FakeServer]]:
+    servers = [stack.enter_context(serve(script)) for script in scripts]
+    options = {"structure": "none", "continuation": "tool", "attempts": 1, "timeout_s": 5.0}
+    engine = ReplicatedEngine([OpenAIEngine(server.base_url, **options) for server in servers])
+    stack.callback(engine.close)
+    return engine, servers
+
+
+def test_a_conversation_stays_with_its_cache_and_work_is_shared():
+    with ExitStack() as stack:
+        engine, servers = replicated(stack, reading, reading)
+        answers = Reader(engine).ask_many([(DOCUMENT, f"What {n}?") for n in range(8)])
+        assert all(answer.text == "One." for answer in answers)
+        for server in servers:
+            asked = [str(body["messages"][0]["content"][-1]["text"]) for body in server.asked]
+            assert len(asked) == 8
+            assert all(asked.count(text) == 2 for text in asked)
+        assert not engine._home
+
+
+def test_when_a_replica_fails_the_others_take_over():
+    with ExitStack() as stack:
+        engine, servers = replicated(stack, lambda body, n: Say(status=500), reading)
+        answers = Reader(engine).ask_many([(DOCUMENT, f"What {n}?") for n in range(4)])
+        assert [answer.status for answer in answers] == [Status.ANSWERED] * 4
+        broken = len(servers[0].asked)
+        assert Reader(engine).ask(DOCUMENT, "And now?").text == "One."
+        assert len(servers[0].asked) == broken  # it is left alone for a while
+        assert engine.trouble() == ""
+
+
+def test_a_request_that_is_wrong_everywhere_rests_nobody():
+    with ExitStack() as stack:
+        engine, servers = replicated(stack, lambda body, n: Say(status=400), lambda body, n: Say(status=400))
+        (said,) = engine.generate([Request("c", (Turn(kind="prompt", text="?"),), {})])
+        assert said.finish == "error"
+        assert sum(len(server.asked) for server in servers) == 1
+        assert engine.trouble() == ""
