@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
-from data_pipeline.ledger import BudgetReached, Spending
+from data_pipeline.ledger import BudgetReached, Spending, locked
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item, Preparation
 from data_pipeline.process import Process, Tools
@@ -67,8 +67,8 @@ def build(
         return finished
     preparation = Preparation(config)
     out.mkdir(parents=True, exist_ok=True)
-    write_config(config, out / "config.toml")
-    with Collector(config) as collector:
+    with locked(out), Collector(config) as collector:
+        write_config(config, out / "config.toml")
         if runner == "ray":
             from data_pipeline.ray_runner import run_ray
 

@@ -6,6 +6,7 @@ lines stand; replies stay on disk. A line that a crash cut short is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO
 
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
+
+LOCK_NAME = "build.lock"
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,12 @@ class Ledger:
         self._places: dict[bytes, tuple[int, int]] = {}
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         if not shared:
-            self._lock()
+            try:
+                lock(self._descriptor, self.path.parent)
+            except InputError:
+                os.close(self._descriptor)
+                self._descriptor = -1
+                raise
         self._read(repair=not shared)
 
     def __enter__(self) -> Ledger:
@@ -130,16 +138,6 @@ class Ledger:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            self._descriptor = -1
-            raise InputError(
-                f"another build is writing to '{self.path.parent}'; wait for it, or choose another out"
-            ) from None
-
     def _read(self, *, repair: bool) -> None:
         end = 0
         with self.path.open("rb") as file:
@@ -153,6 +151,25 @@ class Ledger:
                 self.spent.add(Reply(**known), float(values.get("usd", 0.0)))
         if repair and end < self.path.stat().st_size:
             os.ftruncate(self._descriptor, end)
+
+
+def lock(descriptor: int, folder: Path) -> None:
+    """Hold a file for this process alone, until it is closed. Raises InputError where another process holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"another build is writing to '{folder}'; wait for it, or choose another out") from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other builds out of a folder; ends with the process at the latest, however it ends."""
+    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -17,7 +17,7 @@ from fixtures.data.teacher_server import Body, Say, TeacherServer, is_judge, ser
 from fixtures.data.world import MAP, NAMES, fact, write_world
 
 from data_pipeline.build import build
-from data_pipeline.ledger import BudgetReached, Ledger, Spending
+from data_pipeline.ledger import BudgetReached, Ledger, Spending, locked
 from data_pipeline.progress import ProgressLine, describe, total_rows
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped, Tally
@@ -113,6 +113,14 @@ def test_an_ended_build_is_not_done_twice_and_not_overwritten(tmp_path: Path) ->
         build(configure(tmp_path, seed=1))
     assert files(tmp_path / "out") == before
     assert not build(configure(tmp_path, seed=1), force=True).already_built
+
+
+def test_two_builds_in_one_folder_keep_out_of_each_others_way(tmp_path: Path) -> None:
+    config = configure(tmp_path)
+    Path(config.out).mkdir()
+    with locked(Path(config.out)), pytest.raises(InputError, match="another build"):
+        build(config)
+    assert build(config).statistics["written"] == 12
 
 
 def test_a_build_whose_sets_are_not_all_finished_goes_on(tmp_path: Path) -> None:

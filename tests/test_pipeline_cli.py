@@ -14,6 +14,9 @@ from fixtures.data.world import write_world
 
 from data_pipeline import cli
 from data_pipeline.gallery import gallery_html
+from data_pipeline.settings import BuildConfig
+from data_pipeline.sources import SOURCES, check_split
+from seer.config import load_config
 from seer.schema import PageStyle, Trajectory, Turn
 from seer.shards import ShardSet, write_shards
 
@@ -67,6 +70,27 @@ def test_build_from_a_configuration_with_overrides(
     assert json.loads(out)["sets"]["train"]["rows"] == 6
     code, out, _ = run(monkeypatch, capsys, "build", config, f"out={tmp_path}/y")
     assert "already built" in out
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent.parent / "configs").glob("data-*.toml")), ids=lambda path: path.stem
+)
+def test_the_configurations_that_ship_are_valid(path: Path) -> None:
+    config = load_config(BuildConfig, path)
+    assert all(source.kind in SOURCES or source.kind == "table" for source in config.sources)
+    for source in config.sources:
+        check_split(source)
+
+
+def test_a_configuration_takes_another_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_world(tmp_path / "world.jsonl", 6)
+    config = Path(__file__).parent.parent / "configs" / "data-miniature.toml"
+    arguments = ("build", config, "--input", data, "--map", COLUMNS, "--out", tmp_path / "out", "validation_share=0.0")
+    code, out, error = run(monkeypatch, capsys, *arguments)
+    assert code == 0, error
+    assert "6 trajectories" in out
 
 
 @pytest.mark.parametrize(
