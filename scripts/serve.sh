@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Serve a checkpoint to any OpenAI client.
+#   bash scripts/serve.sh CHECKPOINT                           vLLM in the server's own process, port 8080
+#   REPLICAS=2 bash scripts/serve.sh CHECKPOINT                two `vllm serve`, one a GPU, and `seer serve` before them
+#   bash scripts/serve.sh CHECKPOINT --set max_pages=200       what follows goes to `seer serve`
+# Keys: SEER_SERVER_KEYS=key,key. Arguments of vLLM with replicas: VLLM_ARGS="--max-model-len 65536".
+set -euo pipefail
+model="${1:?the folder of a checkpoint}"
+shift
+replicas="${REPLICAS:-0}"
+if [ "$replicas" -eq 0 ]; then
+  exec seer serve --engine vllm --model "$model" "$@"
+fi
+first_port="${VLLM_PORT:-8100}"
+pids=()
+stop() { [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true; wait; }
+trap stop EXIT
+trap 'exit 130' INT TERM
+addresses=""
+for ((n = 0; n < replicas; n++)); do
+  port=$((first_port + n))
+  # shellcheck disable=SC2086
+  CUDA_VISIBLE_DEVICES="$n" vllm serve "$model" --host 127.0.0.1 --port "$port" --enable-prefix-caching \
+    --enable-prompt-tokens-details --chat-template-content-format openai \
+    --limit-mm-per-prompt '{"image": 512, "video": 0}' ${VLLM_ARGS:-} &
+  pids+=($!)
+  addresses+="${addresses:+,}http://127.0.0.1:$port/v1"
+done
+for ((n = 0; n < replicas; n++)); do
+  until curl --silent --fail --output /dev/null "http://127.0.0.1:$((first_port + n))/health"; do
+    kill -0 "${pids[$n]}" 2>/dev/null || { echo "error: vllm serve number $n ended before it was ready" >&2; exit 1; }
+    sleep 1
+  done
+done
+seer serve --replicas "$addresses" --model "$model" "$@"

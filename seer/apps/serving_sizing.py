@@ -1,0 +1,138 @@
+"""How much memory serving takes: bytes of cache a token, a page and a conversation, and what fits on the GPUs.
+
+sizing = size_serving(shape_of("path/to/checkpoint"), ServingLoad(gpus=1, gpu_memory_gb=80))
+print("\n".join(sizing_lines(sizing)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.errors import InputError, ModelError
+from seer.geometry import GLM_41V, VisionGeometry
+from seer.models import check_folder, read_json
+
+PAGE_MARKERS = 2 + 6
+"""Tokens around each image: its two markers and the label [Image n]."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    layers: int
+    kv_heads: int
+    head_size: int
+    weight_bytes: int
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.kv_heads, self.head_size, self.weight_bytes) < 1:
+            raise InputError(f"{self} has a size below 1; give those of a model")
+
+
+@dataclass(frozen=True)
+class ServingLoad:
+    """What is served, on what."""
+
+    gpus: int = 1
+    gpu_memory_gb: float = 80.0
+    memory_share: float = 0.9
+    """vLLM's gpu_memory_utilization."""
+    reserve_gb: float = 4.0
+    """A GPU's share for activations and the vision tower's work."""
+    bytes_per_value: float = 2.0
+    """Of the key-value cache: 2 for bfloat16, 1 for fp8."""
+    page_width_px: int = 595
+    page_height_px: int = 842
+    pages: int = 30
+    """Of one conversation."""
+    text_tokens: int = 3_000
+    """Of one conversation: question, retrieved text, thinking and answer."""
+
+    def __post_init__(self) -> None:
+        if min(self.gpus, self.pages, self.page_width_px, self.page_height_px) < 1 or self.text_tokens < 0:
+            raise InputError("gpus, pages and page sizes must be at least 1, text_tokens at least 0")
+        if (
+            self.gpu_memory_gb <= 0
+            or self.reserve_gb < 0
+            or self.bytes_per_value <= 0
+            or not 0 < self.memory_share <= 1
+        ):
+            raise InputError("memory must be above 0 and memory_share above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Sizing:
+    kv_bytes_per_token: float
+    page_tokens: int
+    kv_bytes_per_page: float
+    conversation_tokens: int
+    cache_bytes: float
+    """What is left for the cache on all GPUs together; below 0 where the weights alone do not fit."""
+    pages_cached: int
+    conversations: int
+    """That can run at once without waiting for room in the cache."""
+
+
+def size_serving(shape: ModelShape, load: ServingLoad, geometry: VisionGeometry = GLM_41V) -> Sizing:
+    """The arithmetic. With tensor parallelism over more GPUs than key-value heads, each keeps a copy of its head."""
+    copies = max(1.0, load.gpus / shape.kv_heads)
+    per_token = 2 * shape.layers * shape.kv_heads * shape.head_size * load.bytes_per_value * copies
+    page_tokens = geometry.tokens(load.page_width_px, load.page_height_px) + PAGE_MARKERS
+    conversation = load.pages * page_tokens + load.text_tokens
+    usable = load.gpus * (load.gpu_memory_gb * load.memory_share - load.reserve_gb) * 1e9
+    cache = usable - shape.weight_bytes
+    return Sizing(
+        kv_bytes_per_token=per_token,
+        page_tokens=page_tokens,
+        kv_bytes_per_page=per_token * page_tokens,
+        conversation_tokens=conversation,
+        cache_bytes=cache,
+        pages_cached=max(0, int(cache / (per_token * page_tokens))),
+        conversations=max(0, int(cache / (per_token * conversation))),
+    )
+
+
+def shape_of(checkpoint: str | Path) -> ModelShape:
+    """Read from a checkpoint's config.json and the size of its weights. Raises ModelError where a number is missing."""
+    folder = check_folder(checkpoint)
+    config = read_json(folder / "config.json")
+    weights = sum(path.stat().st_size for path in [*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+    return shape_of_config(config, weights)
+
+
+def shape_of_config(config: Mapping[str, Any], weight_bytes: int) -> ModelShape:
+    text = config.get("text_config", config)
+    try:
+        heads = int(text["num_attention_heads"])
+        return ModelShape(
+            layers=int(text["num_hidden_layers"]),
+            kv_heads=int(text.get("num_key_value_heads") or heads),
+            head_size=int(text.get("head_dim") or text["hidden_size"] // heads),
+            weight_bytes=weight_bytes,
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ModelError(
+            f"config.json says too little about its text model ({error}); give a GLM-4V-family one"
+        ) from None
+
+
+def sizing_lines(sizing: Sizing) -> list[str]:
+    """For people."""
+    lines = [
+        f"key-value cache a token: {sizing.kv_bytes_per_token / 1e3:.1f} kB",
+        f"a page: {sizing.page_tokens} tokens, {sizing.kv_bytes_per_page / 1e6:.1f} MB",
+        f"a conversation: {sizing.conversation_tokens:,} tokens, "
+        f"{sizing.kv_bytes_per_token * sizing.conversation_tokens / 1e9:.2f} GB",
+    ]
+    if sizing.cache_bytes <= 0:
+        return [
+            *lines,
+            f"the weights do not fit: {-sizing.cache_bytes / 1e9:.1f} GB are missing; use more or larger GPUs",
+        ]
+    return [
+        *lines,
+        f"room for the cache: {sizing.cache_bytes / 1e9:.1f} GB = {sizing.pages_cached:,} pages "
+        f"or {sizing.conversations:,} conversations at once",
+    ]

@@ -1,0 +1,88 @@
+"""A `vllm serve` of our own: the flags that Seer needs, started, waited for and ended.
+
+with serving("path/to/checkpoint", ["--gpu-memory-utilization", "0.9"]) as address:
+    engine = OpenAIEngine(address, tokenizer="path/to/checkpoint")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from seer.engines.vllm import MAX_IMAGES, check_version
+from seer.errors import EngineError, ModelError
+
+
+def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:
+    """The command line: caches on, images where their labels stand, token counts in every reply."""
+    program = shutil.which("vllm", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if program is None:
+        raise ModelError("the command `vllm` is not beside this Python; install vLLM (scripts/install_vllm_cpu.sh)")
+    limit = json.dumps({"image": MAX_IMAGES, "video": 0})
+    return [
+        *(program, "serve", model, "--host", "127.0.0.1", "--port", str(port)),
+        *("--chat-template-content-format", "openai", "--limit-mm-per-prompt", limit),
+        *("--enable-prefix-caching", "--enable-prompt-tokens-details"),
+        *more,
+    ]
+
+
+@contextmanager
+def serving(model: str, more: Sequence[str] = (), *, start_s: float = 600.0) -> Iterator[str]:
+    """The address of a server that runs until the block ends. Raises EngineError where it does not come up."""
+    check_version()
+    port = free_port()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command(model, port, more), stdout=said, stderr=said, start_new_session=True)
+        try:
+            _wait(process, f"http://127.0.0.1:{port}/health", start_s, said)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            _end(process)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, start_s: float, said: object) -> None:
+    deadline = time.monotonic() + start_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            said.seek(0)  # type: ignore[attr-defined]
+            last = said.read().strip().splitlines()[-1:]  # type: ignore[attr-defined]
+            raise EngineError(f"vllm serve ended with code {process.returncode}: {''.join(last)[:300]}")
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise EngineError(f"vllm serve was not ready after {start_s:g} s")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the server and what it started: all are in one session of their own."""
+    for how, patience_s in ((signal.SIGTERM, 30), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(process.pid, how)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait(10)

@@ -1,0 +1,51 @@
+"""What serving takes: the arithmetic, checked by hand for GLM-4.1V-9B."""
+
+from __future__ import annotations
+
+import pytest
+
+from seer.apps.serving_sizing import (
+    ModelShape,
+    ServingLoad,
+    shape_of,
+    shape_of_config,
+    size_serving,
+    sizing_lines,
+)
+from seer.errors import InputError, ModelError
+from seer.geometry import GLM_41V
+
+TEXT = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096}
+
+
+def test_a_9b_model_on_one_gpu():
+    shape = shape_of_config({"text_config": TEXT}, 20_600_000_000)
+    assert (shape.kv_heads, shape.head_size) == (2, 128)
+    sizing = size_serving(shape, ServingLoad(gpu_memory_gb=80, pages=30))
+    assert sizing.kv_bytes_per_token == 2 * 40 * 2 * 128 * 2
+    assert sizing.page_tokens == GLM_41V.tokens(595, 842) + 8
+    assert sizing.cache_bytes == pytest.approx(80e9 * 0.9 - 4e9 - 20.6e9)
+    used = sizing.conversations * sizing.conversation_tokens * sizing.kv_bytes_per_token
+    assert used <= sizing.cache_bytes < used + sizing.conversation_tokens * sizing.kv_bytes_per_token
+    assert "conversations at once" in sizing_lines(sizing)[-1]
+
+
+def test_more_gpus_than_key_value_heads_keep_copies():
+    shape = ModelShape(layers=40, kv_heads=2, head_size=128, weight_bytes=20_600_000_000)
+    two, four = (size_serving(shape, ServingLoad(gpus=n)) for n in (2, 4))
+    assert four.kv_bytes_per_token == 2 * two.kv_bytes_per_token
+
+
+def test_weights_that_do_not_fit_are_said():
+    shape = ModelShape(layers=40, kv_heads=2, head_size=128, weight_bytes=200_000_000_000)
+    sizing = size_serving(shape, ServingLoad())
+    assert (sizing.pages_cached, sizing.conversations) == (0, 0)
+    assert "do not fit" in sizing_lines(sizing)[-1]
+
+
+def test_a_checkpoint_tells_its_own_shape(small_checkpoint_dir):
+    assert shape_of(small_checkpoint_dir).layers == 4
+    with pytest.raises(ModelError, match="too little"):
+        shape_of_config({"text_config": {}}, 1)
+    with pytest.raises(InputError, match="at least 1"):
+        ServingLoad(gpus=0)
