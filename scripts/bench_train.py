@@ -39,7 +39,9 @@ from train.parallel import World, end_world, reduce_now, start_world
 from train.run import Run, build_run
 from train.step import agree, train_step
 
-STYLE = PageStyle(page_width_px=168, page_height_px=168, margin_x_px=6, margin_y_px=6, font_size_pt=11, line_height_pt=13)
+STYLE = PageStyle(
+    page_width_px=168, page_height_px=168, margin_x_px=6, margin_y_px=6, font_size_pt=11, line_height_pt=13
+)
 LR, BATCH = 1e-3, 8
 
 
@@ -84,7 +86,9 @@ def ours(run: Run, steps: int) -> list[dict[str, Any]]:
     return [train_step(run, step, run.loader.take(step)) for step in range(steps)]
 
 
-def theirs(base: Path, out: Path, samples: list[Sample], steps: int, pixels: list[torch.Tensor]) -> tuple[list[float], list[float]]:
+def theirs(
+    base: Path, out: Path, samples: list[Sample], steps: int, pixels: list[torch.Tensor]
+) -> tuple[list[float], list[float]]:
     """transformers.Trainer with a padding collator: losses and seconds of each step."""
     from torch.utils.data import SequentialSampler
     from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -155,7 +159,9 @@ def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
         "ours_tokens_per_s": tokens / sum(our_seconds),
         "trainer_tokens_per_s": tokens / sum(their_seconds[warm:]),
         "speedup": sum(their_seconds[warm:]) / sum(our_seconds),
-        "worst_loss_difference": max(abs(a["loss"] - b) for a, b in zip(records[:compared], their_losses, strict=False)),
+        "worst_loss_difference": max(
+            abs(a["loss"] - b) for a, b in zip(records[:compared], their_losses, strict=False)
+        ),
         "data_wait_share": sum(r["data_wait_s"] for r in records[warm:]) / sum(our_seconds),
         "padding_share": 1 - sum(lengths) / padded,
         "head_rows_share": sum(int((s.weights > 0).sum()) for s in samples) / padded,
@@ -248,7 +254,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         base = build_small(out / "base", seed=0)
-        speed = compare_speed(base, out, steps=6 if arguments.quick else 24)
+        speed = compare_speed(base, out, steps=5 if arguments.quick else 24)
         ratio = loss_memory_ratio(rows=1024 if arguments.quick else 2048)
         error = two_process_error(base, out)
     for name, value in speed.items():
