@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -75,7 +76,8 @@ def serve_by_vllm(model: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name"]
     command += ["smollm2", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048", "--enforce-eager"]
     log = (model.parent / "vllm.log").open("wb")
-    process = subprocess.Popen(command, stdout=log, stderr=log)
+    environment = {"VLLM_CPU_KVCACHE_SPACE": "1", **os.environ}
+    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         deadline = time.monotonic() + SERVER_START_S
         while not _answers(f"http://127.0.0.1:{port}/health"):
