@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from data_pipeline.guard import BenchmarkIndex, Guard, context_sample, fenced, grams, levelled, share_in
 from data_pipeline.records import Sample
-from data_pipeline.settings import GuardSpec
+from data_pipeline.settings import GuardSpec, SourceSpec
+from data_pipeline.sources import load
 from seer.errors import DocumentNotFound, InputError
 
 
@@ -148,3 +149,20 @@ def test_longbench_guards_against_itself(shared_data: Path) -> None:
             leaked += guard.check(sample(context=row["context"])) is not None
             checked += 1
     assert leaked == checked == 25
+
+
+def test_records_taken_from_longbench_are_refused_and_those_of_other_sources_pass(shared_data: Path) -> None:
+    """The shape samples of GovReport and LCC were rebuilt from LongBench: every one of them is a leak."""
+    guard = Guard(BenchmarkIndex.from_folder(shared_data / "longbench" / "samples"), GuardSpec())
+    refused = {}
+    for kind, name in (
+        ("gov_report", "gov_report_shape_from_longbench"),
+        ("lcc_python", "lcc_shape_from_longbench"),
+        ("hotpotqa", "hotpotqa"),
+        ("2wikimqa", "2wikimqa_train_split"),
+    ):
+        path = shared_data / "train_sources" / f"{name}.jsonl"
+        spec = SourceSpec(kind=kind, path=str(path), split="dev", allow_other_splits=True)
+        samples = [item for item in load(spec) if isinstance(item, Sample)]
+        refused[kind] = (sum(guard.check(item) is not None for item in samples), len(samples))
+    assert refused == {"gov_report": (12, 12), "lcc_python": (26, 26), "hotpotqa": (0, 40), "2wikimqa": (0, 20)}
