@@ -83,6 +83,9 @@ class _TekkenText:
     def encode(self, text: str, add_special_tokens: bool = False) -> _Ids:
         return _Ids([token + self._offset for token in self._tokenizer.encode(text, bos=False, eos=False)])
 
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return self._tokenizer.decode([token - self._offset for token in ids])
+
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[_Ids]:
         return [self.encode(text) for text in texts]
 

@@ -146,7 +146,7 @@ class Encoder:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; control tokens are left out."""
-        return self.full.decode([i for i in ids if i not in self.added_ids], skip_special_tokens=False)
+        return self._plain.decode([i for i in ids if i not in self.added_ids], skip_special_tokens=False)
 
     def encode(
         self,

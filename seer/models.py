@@ -120,10 +120,10 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
 
     device: "auto" takes CUDA where there is one. dtype: "auto" is bfloat16 on CUDA, float32 on a CPU.
     """
+    folder = check_folder(path)  # before anything slow is imported: a wrong path is said at once
     import torch
     from transformers import AutoModelForImageTextToText
 
-    folder = check_folder(path)
     _no_progress_bars()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     wanted = ("bfloat16" if device.startswith("cuda") else "float32") if dtype == "auto" else dtype
@@ -141,9 +141,9 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
 
 def load_encoder(path: str | Path) -> tuple[Encoder, Any, PixelScaling]:
     """The encoder, the tokenizer and the pixel scaling of a checkpoint, without its weights."""
+    folder = check_folder(path)
     from transformers import AutoTokenizer
 
-    folder = check_folder(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
