@@ -1,0 +1,44 @@
+"""Counting text: exact, named, and never fooled by control tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.counting import load_counter, tekken_encoder
+from seer.errors import ModelError
+from seer.protocol import KNOWN_CONTROL_LITERALS
+from seer.schema import Excerpt, Turn
+
+
+@given(st.one_of(st.text(max_size=80), st.sampled_from(KNOWN_CONTROL_LITERALS), st.just("<s>[INST]</s>")))
+@settings(deadline=None, max_examples=60)
+def test_tekken_text_comes_back_and_never_becomes_control(text):
+    encoder = tekken_encoder()
+    ids = encoder.encode_text(text)
+    assert not encoder.added_ids & set(ids)
+    assert encoder.decode(ids) == text
+    assert load_counter(None).count(text) == len(ids)
+
+
+def test_a_full_text_prompt_counts_its_parts():
+    encoder = tekken_encoder()
+    turn = Turn(kind="prompt", text="Who?", excerpts=(Excerpt(page=0, start=0, text="A short text."),))
+    encoded = encoder.encode([turn], {})
+    assert encoder.decode(encoded.ids.tolist()) == "\nA short text.\n\nQuery: Who?\n"
+
+
+def test_a_checkpoint_counts_by_its_own_tokenizer(small_checkpoint_dir):
+    counter = load_counter(small_checkpoint_dir)
+    assert counter.name == small_checkpoint_dir.name
+    assert counter.count("<|user|>") > 1
+    assert counter.count("") == 0
+
+
+def test_a_missing_or_broken_tokenizer_is_said(tmp_path):
+    with pytest.raises(ModelError, match="no tokenizer at"):
+        load_counter(tmp_path / "none")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="is not a tokenizer"):
+        load_counter(tmp_path)
