@@ -60,7 +60,7 @@ LAYERS = (
     ("schema",),
     ("config",),
     ("protocol",),
-    ("collection", "encoding", "rendering", "shards"),
+    ("collection", "encoding", "rendering", "shard_format", "shard_writer", "shards"),
     ("counting", "models"),
     ("engines", "selection", "policy", "citations"),
     ("reading_state",),
