@@ -241,7 +241,7 @@ def set_folders(folder: Path) -> list[Path]:
     from seer.shards import MANIFEST_NAME, read_manifest
 
     if not (folder / MANIFEST_NAME).exists():
-        found = sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_NAME}")})
+        found = [path.parent for depth in ("*", "*/*") for path in sorted(folder.glob(f"{depth}/{MANIFEST_NAME}"))]
         if found:
             return found
     read_manifest(folder)

@@ -70,6 +70,7 @@ class VllmTransport:
             return [reply for body in bodies for reply in self._generate([body])]
 
     def _chat(self, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
+        model = self._load()
         from vllm import SamplingParams
 
         sampling = [
@@ -82,7 +83,7 @@ class VllmTransport:
             )
             for body in bodies
         ]
-        outputs = self._load().chat(
+        outputs = model.chat(
             [list(body["messages"]) for body in bodies],
             sampling,
             use_tqdm=False,
