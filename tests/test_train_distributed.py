@@ -15,6 +15,7 @@ from train_fakes import config, trajectories
 from train_worker import gradients
 
 from seer.models import load
+from train.evaluation import evaluate
 from train.parallel import World
 from train.run import build_run
 from train.step import train_step
@@ -89,6 +90,17 @@ def test_a_frozen_tower_trains_under_sharding_with_checkpointing(two) -> None:
     """transformers #47254, DeepSpeed #8148."""
     first, second = two[1]["frozen"]
     assert second < first
+
+
+def test_two_ranks_evaluate_as_one_and_can_save_afterwards(two, tmp_path: Path) -> None:
+    """Weights gathered for a forward pass without a backward pass are given back."""
+    run = build_run(config(tmp_path), alone(), [trajectories(24)], [trajectories(24)[:5]])
+    for step in range(2):
+        train_step(run, step, run.loader.take(step))
+    wanted, got = evaluate(run, 2), two[1]["evaluated"]
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        assert got[name] == pytest.approx(wanted[name], abs=1e-4) if name != "kind" else True
 
 
 def test_resuming_on_two_ranks_is_bitwise(two) -> None:

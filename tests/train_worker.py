@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from train_fakes import config, trajectories
 
 from train.config import TrainConfig
+from train.evaluation import evaluate
 from train.export import export, full_weights
 from train.model import PREFIX
 from train.parallel import World, build_mesh, end_world, reduce_now, start_world
@@ -30,7 +31,7 @@ def make(world: World, out: Path, items: Any = PICTURES, **sections: Any) -> Run
     settings: TrainConfig = config(out, **sections)
     if settings.parallel.replicas > 1:
         world = dataclasses.replace(world, mesh=build_mesh("cpu", world.ranks, settings.parallel.replicas))
-    return build_run(settings, world, [items])
+    return build_run(settings, world, [items], [items[:5]])
 
 
 def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -89,6 +90,7 @@ def main(out: Path) -> None:
         run = make(world, out / name, **sections)
         results[name] = [train_step(run, step, run.loader.take(step))["loss"] for step in range(2)]
         if name == "plain":
+            results["evaluated"] = evaluate(run, 2)
             run.save(2)
             train_step(run, 2, run.loader.take(2))  # goes on while the checkpoint is written
             run.checkpoints.finish()

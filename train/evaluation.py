@@ -19,6 +19,7 @@ from train.dataset import Sample
 from train.loader import make_batches
 from train.metrics import ClassTotals, class_figures
 from train.model import Figures
+from train.parallel import reshard
 from train.step import fill_up
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def evaluate(run: Run, step: int) -> dict[str, Any]:
         samples = [result for result in results if isinstance(result, Sample)]
         record |= measure(run, samples, prefix)
     run.trainee.train()
+    reshard(run.trainee)
     return record
 
 

@@ -146,6 +146,13 @@ def reduce_now(trainee: Trainee, now: bool) -> None:
         trainee.set_requires_gradient_sync(now)
 
 
+def reshard(trainee: Trainee) -> None:
+    """Give whole weights back after forward passes that no backward pass followed: parameters are shards again."""
+    for module in trainee.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def clip_gradients(trainee: Trainee, max_norm: float) -> float:
     """Scale gradients down to `max_norm` over all ranks; returns the norm they had."""
     parameters = [parameter for parameter in trainee.parameters() if parameter.grad is not None]

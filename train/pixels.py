@@ -54,17 +54,19 @@ class BytePatchEmbed(nn.Module):
         self.centre = sum(scaling.mean) / 3
 
     def forward(self, patches_PCK: torch.Tensor) -> torch.Tensor:
-        weight_DCK = self.proj.weight.sum(2).flatten(2)  # frames are equal pictures: (D, 3, K)
+        # folded in fp32 whatever the weights' type: sums and quotients round once, at the end
+        weight_DCK = self.proj.weight.float().sum(2).flatten(2)  # frames are equal pictures: (D, 3, K)
         std = weight_DCK.new_tensor(self.std)[:, None]
         mean = weight_DCK.new_tensor(self.mean)[:, None]
         scaled_DCK = weight_DCK / std
-        # centred on the mean of means, so that white paper does not cancel against the bias in low precision
         assert self.proj.bias is not None, "the patch embedding of GLM-4V has a bias"
-        bias_D = self.proj.bias + (scaled_DCK * (self.centre - mean)).sum((1, 2))
+        # centred on the mean of means, so that white paper does not cancel against the bias in low precision
+        bias_D = self.proj.bias.float() + (scaled_DCK * (self.centre - mean)).sum((1, 2))
         channels = patches_PCK.shape[1] // scaled_DCK.shape[2]
         weight = scaled_DCK.sum(1) if channels == 1 else scaled_DCK.flatten(1)
-        pixels = (patches_PCK.float() / 255 - self.centre).to(weight.dtype)
-        return functional.linear(pixels, weight, bias_D)
+        dtype = self.proj.weight.dtype
+        pixels = (patches_PCK.float() / 255 - self.centre).to(dtype)
+        return functional.linear(pixels, weight.to(dtype), bias_D.to(dtype))
 
 
 class LinearDownsample(nn.Conv2d):
