@@ -61,43 +61,14 @@ class VllmTransport:
                     future.set_result(reply)
 
     def _generate(self, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
+        model = self._load()
         try:
-            return self._chat(bodies)
+            return _chat(model, bodies)
         except ValueError as error:
             if len(bodies) == 1:
                 return [Reply(finish="error", error=str(error)[:500])]
             # one request that is too long fails the whole batch: find it
             return [reply for body in bodies for reply in self._generate([body])]
-
-    def _chat(self, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
-        model = self._load()
-        from vllm import SamplingParams
-
-        sampling = [
-            SamplingParams(
-                temperature=body["temperature"],
-                top_p=body["top_p"],
-                top_k=body.get("top_k", 0),
-                max_tokens=body["max_tokens"],
-                seed=body["seed"],
-            )
-            for body in bodies
-        ]
-        outputs = model.chat(
-            [list(body["messages"]) for body in bodies],
-            sampling,
-            use_tqdm=False,
-            chat_template_kwargs=bodies[0].get("chat_template_kwargs"),
-        )
-        return [
-            Reply(
-                text=output.outputs[0].text,
-                finish=output.outputs[0].finish_reason or "stop",
-                prompt_tokens=len(output.prompt_token_ids or ()),
-                completion_tokens=len(output.outputs[0].token_ids),
-            )
-            for output in outputs
-        ]
 
     def _load(self) -> LLM:
         if self._model is None:
@@ -108,5 +79,38 @@ class VllmTransport:
                     "a teacher without base_url runs in this process through vLLM, which is not installed; "
                     "install the extra 'vllm', or name a server in base_url"
                 ) from None
-            self._model = LLM(self._spec.model, max_num_seqs=self._spec.concurrency)
+            try:
+                self._model = LLM(self._spec.model, max_num_seqs=self._spec.concurrency)
+            except (ValueError, OSError, RuntimeError) as error:
+                raise ModelError(f"vLLM cannot load the teacher '{self._spec.model}': {error}") from None
         return self._model
+
+
+def _chat(model: LLM, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
+    from vllm import SamplingParams
+
+    sampling = [
+        SamplingParams(
+            temperature=body["temperature"],
+            top_p=body["top_p"],
+            top_k=body.get("top_k", 0),
+            max_tokens=body["max_tokens"],
+            seed=body["seed"],
+        )
+        for body in bodies
+    ]
+    outputs = model.chat(
+        [list(body["messages"]) for body in bodies],
+        sampling,
+        use_tqdm=False,
+        chat_template_kwargs=bodies[0].get("chat_template_kwargs"),
+    )
+    return [
+        Reply(
+            text=output.outputs[0].text,
+            finish=output.outputs[0].finish_reason or "stop",
+            prompt_tokens=len(output.prompt_token_ids or ()),
+            completion_tokens=len(output.outputs[0].token_ids),
+        )
+        for output in outputs
+    ]
