@@ -20,7 +20,7 @@ addresses=""
 for ((n = 0; n < replicas; n++)); do
   port=$((first_port + n))
   # shellcheck disable=SC2086
-  CUDA_VISIBLE_DEVICES="$n" vllm serve "$model" --host 127.0.0.1 --port "$port" --enable-prefix-caching \
+  CUDA_VISIBLE_DEVICES="$n" python -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port "$port" --enable-prefix-caching \
     --enable-prompt-tokens-details --chat-template-content-format openai \
     --limit-mm-per-prompt '{"image": 512, "video": 0}' ${VLLM_ARGS:-} &
   pids+=($!)

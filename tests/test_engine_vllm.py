@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fakes import make_document, small_encoder
 
 from seer.engines import vllm
+from seer.engines.background import BackgroundLoop
+from seer.engines.drawn import DrawnPages
 from seer.errors import ConfigError, InputError, ModelError
 from seer.protocol import CONTROL
 from seer.schema import Turn
@@ -50,6 +54,47 @@ def test_engine_arguments_are_read_from_text():
     }
     with pytest.raises(InputError, match="key=value"):
         parse_engine_arguments(["max_model_len"])
+
+
+def test_pages_are_drawn_once_a_conversation_and_within_bounds():
+    drawn: DrawnPages[str] = DrawnPages(max_pages=4)
+    draws: list[str] = []
+
+    def draw(key: str) -> str:
+        draws.append(key)
+        return key.upper()
+
+    for conversation in ("a", "b", "a"):
+        for key in ("x", "y"):
+            assert drawn.get(conversation, key, lambda key=key: draw(key)) == key.upper()
+    assert (draws, len(drawn)) == (["x", "y", "x", "y"], 4)
+    drawn.get("c", "z", lambda: draw("z"))  # one too many: b, quiet the longest, goes
+    assert len(drawn) == 3
+    drawn.forget("a")
+    drawn.forget("never seen")
+    assert len(drawn) == 1
+
+
+def test_a_background_loop_serves_threads_and_other_loops():
+    loop = BackgroundLoop("test")
+
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return number * 2
+
+    async def nested() -> int:
+        return await loop.call(double(4))
+
+    async def waits_for_itself() -> int:
+        return loop.run(double(1))
+
+    assert loop.run(double(2)) == 4
+    assert asyncio.run(nested()) == 8
+    assert loop.run(nested()) == 8
+    with pytest.raises(RuntimeError, match="await the work instead"):
+        loop.run(waits_for_itself())
+    loop.close()
+    loop.close()
 
 
 def test_versions(monkeypatch):

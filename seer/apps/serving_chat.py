@@ -22,8 +22,7 @@ from seer.errors import InputError
 
 MAX_TALK_CHARS = 4_000
 MAX_SOURCES = 64
-IGNORED = frozenset({"user", "metadata", "store", "service_tier", "parallel_tool_calls", "stop", "presence_penalty"})
-IGNORED_WHEN_EMPTY = ("tools", "tool_choice", "functions", "function_call", "logprobs", "response_format", "logit_bias")
+UNSUPPORTED = ("tools", "tool_choice", "functions", "function_call", "logprobs", "response_format", "logit_bias")
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def decode_data_url(url: Any, where: str) -> bytes:
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
         raise InputError(f"n={body['n']!r}: Seer gives one answer; leave n out")
-    for name in IGNORED_WHEN_EMPTY:
+    for name in UNSUPPORTED:
         value = body.get(name)
         if value and value not in ("none", "auto") and not (isinstance(value, Mapping) and value.get("type") == "text"):
             raise InputError(f"'{name}' is not supported; Seer answers questions about documents in plain text")

