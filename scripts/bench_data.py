@@ -176,7 +176,8 @@ def run_child(*arguments: str) -> dict[str, Any]:
     out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"the measurement {' '.join(arguments[:1])} ended with {process.returncode}")
-    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    # Ray writes lines of its own
+    result: dict[str, Any] = json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
     return result
 
 
@@ -287,7 +288,7 @@ def set_bytes(out: Path) -> dict[str, str]:
 
 
 def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
-    """Outcomes per second with one and two workers, from the first batch to the last; None without Ray."""
+    """Records per second with one and two workers, start-up apart; None without Ray."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -307,12 +308,18 @@ def ray_in_child(values: str, workers: int) -> None:
     from data_pipeline.settings import BuildConfig
     from seer.config import build_config
 
-    times: list[float] = []
     config = build_config(BuildConfig, json.loads(Path(values).read_text()), where="the benchmark")
-    build(config, runner="ray", workers=workers, on_progress=lambda *_: times.append(time.perf_counter()))
-    # the first outcomes wait for Ray and the workers to start; what counts is the flow after them
-    skip = len(times) // 5
-    print(json.dumps({"per_s": (len(times) - skip) / (times[-1] - times[skip])}))
+    (source,) = config.sources
+    seconds, records = [], []
+    # Ray and its workers take their time to start, alike for few records and for many: the difference counts
+    for name, limit in (("warm", 8), ("few", 8), ("", None)):
+        some = source.model_copy(update={"limit": limit})
+        out = f"{config.out}{name}"
+        started = time.perf_counter()
+        report = build(config.model_copy(update={"sources": (some,), "out": out}), runner="ray", workers=workers)
+        seconds.append(time.perf_counter() - started)
+        records.append(report.statistics["records"])
+    print(json.dumps({"per_s": (records[2] - records[1]) / (seconds[2] - seconds[1])}))
 
 
 def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
