@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,16 @@ def test_the_card_names_data_configuration_and_figures(exported: Path) -> None:
     assert "set 0`: 8 trajectories" in card
     assert "| loss |" in card
     assert "[optimizer]" in card
+
+
+def test_a_run_that_only_lacks_its_export_makes_it_with_its_figures(tmp_path: Path) -> None:
+    settings = config(tmp_path, steps=2, checkpoint={"export": True})
+    fit(settings, sources=[trajectories(8)])
+    card = (tmp_path / "model" / "README.md").read_text()
+    shutil.rmtree(tmp_path / "model")
+    assert fit(settings, sources=[trajectories(8)]).steps == 2
+    assert (tmp_path / "model" / "README.md").read_text() == card
+    assert "| loss |" in card
 
 
 def test_buffers_of_a_model_built_on_the_meta_device_are_restored(exported: Path) -> None:

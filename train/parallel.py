@@ -72,7 +72,8 @@ def start_world(config: ParallelConfig) -> World:
     if config.threads:
         torch.set_num_threads(config.threads)
     cuda = torch.cuda.is_available()
-    device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    # where a launcher shows each process one GPU alone, that one has number 0
+    device = torch.device("cuda", local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     if ranks == 1 and not needs_sharding(config, ranks):

@@ -19,6 +19,7 @@ from train.config import TrainConfig
 from train.evaluation import evaluate, generate
 from train.export import export
 from train.interrupt import Interrupts, good_enough
+from train.metrics import read_metrics
 from train.parallel import end_world, start_world
 from train.run import Run, Sources, build_run, open_folder
 from train.step import train_step
@@ -88,20 +89,27 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
 def finish(run: Run, summary: Summary) -> Summary:
     """Export the model, and read held-out questions with it where that is asked for."""
     folder = run.folder / "model"
-    export(folder, run.trainee, run.base, run.world, run.card(summary.steps, figures(summary)))
+    export(folder, run.trainee, run.base, run.world, card(run, summary.steps))
     if run.config.evaluation.generate_samples and run.held_out:
         if run.world.leads:
             run.write(generated := generate(run, folder, summary.steps))
             summary = dataclasses.replace(summary, evaluation=summary.evaluation | generated)
-            (folder / "README.md").write_text(run.card(summary.steps, figures(summary)), encoding="utf-8")
+            (folder / "README.md").write_text(card(run, summary.steps), encoding="utf-8")
         run.world.wait()
     return summary
 
 
-def figures(summary: Summary) -> dict[str, Any]:
-    """What the model card reports: the last evaluation, and the last step's losses."""
-    losses = {name: value for name, value in summary.last.items() if name.startswith("loss")}
-    return losses | {name: value for name, value in summary.evaluation.items() if name != "step"}
+def card(run: Run, steps: int) -> str:
+    """The model card, from the log: a run that only had its export left knows its figures too."""
+    if not run.world.leads:
+        return ""
+    records = read_metrics(run.folder / "metrics.jsonl")
+    last: dict[str, Any] = next((record for record in reversed(records) if "kind" not in record), {})
+    figures = {name: value for name, value in last.items() if name.startswith("loss")}
+    for record in records:
+        if "kind" in record:
+            figures |= {name: value for name, value in record.items() if name not in ("kind", "step")}
+    return run.card(steps, figures)
 
 
 def is_due(done: int, every: int | None) -> bool:
