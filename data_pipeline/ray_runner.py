@@ -1,7 +1,8 @@
 """The build's middle part over Ray Data: the same steps, spread over processes or machines; the same bytes out.
 
-Preparation (in order, in one process) writes its items to Parquet; Ray maps them through `Worker`s, which keep teachers
-and event loop between batches; outcomes come back in the items' order and go to the same collector as ever.
+Preparation (in order, in one process) writes its items to Parquet; Ray maps the files through `Worker`s, which keep
+teachers and event loop between files; outcomes come back in the items' order and go to the same collector as ever. Over
+several machines, the build's folder must be one that all of them see.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _ITEMS_PER_FILE = 256
 _BYTES_PER_FILE = 1 << 20
-_BATCH_ITEMS = 64
 _WORK_FOLDER = "work"
 
 
@@ -50,12 +50,14 @@ def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: 
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
         mine = _share_of_worker(config, workers, ledger)
-        dataset = ray.data.read_parquet(str(work), columns=["index", "item"], override_num_blocks=files).map_batches(
+        # a block for each file, so that files spread over the workers; a worker reads its file itself
+        paths = [{"path": str(path)} for path in files]
+        dataset = ray.data.from_items(paths, override_num_blocks=len(paths)).map_batches(
             Worker,
             fn_constructor_args=(mine.model_dump_json(), paginate),
-            batch_size=_BATCH_ITEMS,
+            batch_size=1,
             batch_format="numpy",
-            concurrency=workers,
+            compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=1,
         )
         for expected, row in enumerate(dataset.iter_rows()):
@@ -73,21 +75,23 @@ def _asks_teachers(config: BuildConfig) -> bool:
     return "teacher" in (config.judge.kind, config.reason.kind)
 
 
-def _write_items(items: Iterable[Item], work: Path) -> int:
-    """Write the items, many files of moderate size, since a file is what goes to a worker; returns how many files."""
+def _write_items(items: Iterable[Item], work: Path) -> list[Path]:
+    """Write the items, many files of moderate size, since a file is what goes to a worker; returns the files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([("index", pa.int64()), ("item", pa.large_string())])
-    files = index = size = 0
+    index = size = 0
+    files: list[Path] = []
     waiting: list[str] = []
 
     def flush() -> None:
-        nonlocal files, size
+        nonlocal size
         numbers = range(index - len(waiting), index)
         table = pa.table({"index": list(numbers), "item": waiting}, schema=schema)
-        pq.write_table(table, work / f"items-{files:08d}.parquet")
-        files, size = files + 1, 0
+        files.append(work / f"items-{len(files):08d}.parquet")
+        pq.write_table(table, files[-1])
+        size = 0
         waiting.clear()
 
     for item in items:
@@ -106,12 +110,11 @@ def _start_ray(workers: int) -> None:
     import ray
 
     if not ray.is_initialized():
-        # reading the items takes a (logical) CPU besides the workers'
-        ray.init(num_cpus=workers + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     cpus = int(ray.cluster_resources().get("CPU", 0))
-    if cpus <= workers:
+    if cpus < workers:
         raise InputError(
-            f"Ray has {cpus} CPUs; {workers} workers need {workers + 1}, one to read: ask for fewer workers"
+            f"Ray has {cpus} CPUs for {workers} workers; ask for fewer workers, or start Ray with more CPUs"
         )
 
 
@@ -153,11 +156,16 @@ class Worker:
         self._loop = asyncio.new_event_loop()
 
     def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[Any]]:
+        """Process the items of the files named in `batch`; one row for each item comes back."""
+        import pyarrow.parquet as pq
+
         from data_pipeline.build import outcome_of
 
+        tables = [pq.read_table(str(path)) for path in batch["path"]]
+        items = [load_item(text) for table in tables for text in table["item"].to_pylist()]
+
         async def run() -> list[Outcome | BaseException]:
-            tasks = (outcome_of(load_item(text), self._process) for text in batch["item"])
-            return await asyncio.gather(*tasks, return_exceptions=True)
+            return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
 
         outcomes, stops = [], []
         for result in self._loop.run_until_complete(run()):
@@ -165,4 +173,8 @@ class Worker:
                 raise result
             stops.append(str(result) if isinstance(result, BuildStopped) else "")
             outcomes.append("" if isinstance(result, BaseException) else dump_outcome(result))
-        return {"index": list(batch["index"]), "outcome": outcomes, "stopped": stops}
+        return {
+            "index": [number for table in tables for number in table["index"].to_pylist()],
+            "outcome": outcomes,
+            "stopped": stops,
+        }
