@@ -131,13 +131,18 @@ def test_an_idle_batch_weighs_nothing() -> None:
     assert all(p.grad is None or not p.grad.any() for p in trainee.parameters())
 
 
-def test_from_nothing_draws_new_weights_by_seed() -> None:
-    def drawn(seed: int) -> torch.Tensor:
-        trainee = prepare(tiny_checkpoint(), ModelConfig(path="x", from_nothing=True), seed)
-        return trainee.model.lm_head.weight.detach()
+def test_from_nothing_draws_new_weights_by_seed_and_keeps_nothing() -> None:
+    def drawn(seed: int, disturb: bool = False) -> dict[str, torch.Tensor]:
+        checkpoint = tiny_checkpoint()
+        if disturb:
+            with torch.no_grad():
+                for parameter in checkpoint.model.parameters():
+                    parameter.add_(1)
+        return prepare(checkpoint, ModelConfig(path="x", from_nothing=True), seed).state_dict()
 
-    assert torch.equal(drawn(5), drawn(5))
-    assert not torch.equal(drawn(5), drawn(6))
+    first, again, other = drawn(5), drawn(5, disturb=True), drawn(6)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["model.lm_head.weight"], other["model.lm_head.weight"])
 
 
 def test_every_tensor_of_a_batch_moves() -> None:

@@ -126,10 +126,13 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
-    """New weights, the same for a seed."""
-    with torch.random.fork_rng(devices=[]):
+    """New weights, the same for a seed: matrices drawn, scales 1, biases 0. Nothing that was learned stays."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         initialise(model)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim < 2:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
 
 
 def freeze(trainee: Trainee, config: ModelConfig) -> None:
