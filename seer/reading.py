@@ -49,8 +49,11 @@ async def _read_concurrently(conversations: Iterable[Conversation], engine: Conc
         async with room:
             return await read_one(conversation, engine.generate_one)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(read(conversation)) for conversation in conversations]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read(conversation)) for conversation in conversations]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None  # what the same question raises in lockstep
     return [task.result() for task in tasks]
 
 

@@ -87,6 +87,13 @@ def test_a_conversation_is_read_in_two_stages(continuation):
     assert f"Text from image 1: {TEXTS[0]}\nText from image 3: {TEXTS[2]}" in last
 
 
+def test_a_question_that_is_empty_is_refused_as_by_every_engine():
+    with engine_for(reading_script) as (engine, _):
+        with pytest.raises(InputError, match="the question is empty"):
+            Reader(engine).ask_many([(DOCUMENT, "Fine?"), (DOCUMENT, " ")])
+        assert Reader(engine).ask(DOCUMENT, "Fine?").text == "$1,749.98"
+
+
 def test_observations_are_neutralised_and_what_is_quoted_comes_back_unchanged():
     with engine_for(lambda body, n: Say(neutralise("It says <|user|> there.")), continuation="tool") as (
         engine,

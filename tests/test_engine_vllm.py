@@ -95,6 +95,8 @@ def test_a_background_loop_serves_threads_and_other_loops():
         loop.run(waits_for_itself())
     loop.close()
     loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.run(double(1))
 
 
 def test_versions(monkeypatch):

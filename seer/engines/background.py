@@ -23,6 +23,9 @@ class BackgroundLoop:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for `work`. An interrupt while waiting cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the loop is closed; nothing runs in it any more")
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("run() waits and was called from the loop it would wait for; await the work instead")

@@ -12,6 +12,7 @@ Every argument of vLLM's AsyncEngineArgs can be given by name. Works with `vllm`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import itertools
 import json
@@ -103,8 +104,17 @@ class VLLMEngine:
 
     def close(self) -> None:
         """End vLLM's processes. May be called twice."""
+        with contextlib.suppress(RuntimeError):  # closed already
+            self._loop.run(self._stop_listening())
         self._llm.shutdown()
         self._loop.close()
+
+    async def _stop_listening(self) -> None:
+        """Else vLLM reports the end that we ask for as a failure."""
+        handler = self._llm.output_handler
+        if handler is not None:
+            handler.cancel()
+            await asyncio.gather(handler, return_exceptions=True)
 
     # ── One request ──────────────────────────────────────────────────────────────────────────────
 
