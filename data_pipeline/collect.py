@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,9 @@ class Collector:
 
     def add(self, outcome: Outcome) -> None:
         """Take one outcome. Raises BuildStopped where faults pass their share."""
-        written = outcome.rejection is None and self._admits(outcome)
+        if outcome.instead_of is not None and not self._admits_reserve():
+            outcome = replace(outcome, rejection=outcome.instead_of, trajectories={})
+        written = outcome.rejection is None
         if written:
             for form, trajectory in outcome.trajectories.items():
                 self._writer(form, outcome.split).add(trajectory)
@@ -82,12 +84,9 @@ class Collector:
         sets = {name: writer.finish(meta) for name, writer in sorted(self._writers.items())}
         return BuildReport(self._out, sets, statistics, table)
 
-    def _admits(self, outcome: Outcome) -> bool:
-        """Reserves are admitted up to their share of what was written before them."""
-        if not outcome.reserve:
-            return True
-        share = self.config.assemble.distributed_share
-        admitted = self._reserves + 1 <= share * (self.tally.written + 1)
+    def _admits_reserve(self) -> bool:
+        """Whether one more record told by the template stays within its share of what was written before."""
+        admitted = self._reserves + 1 <= self.config.assemble.distributed_share * (self.tally.written + 1)
         self._reserves += admitted
         return admitted
 

@@ -61,30 +61,35 @@ class Process:
         relevance = await self._relevance(sample, pages)
         if isinstance(relevance, Rejection):
             return self._outcome(sample, pages, relevance)
+        problem = self._page_problem(sample, relevance.pages)
+        if problem is not None:
+            return self._outcome(sample, pages, problem, relevance)
         phase.name = "reason"
         reasoning = await self.reasoner(sample, pages, relevance.pages)
-        reserve = False
+        instead_of = None
         if isinstance(reasoning, Rejection):
-            rescued = self._rescue(sample, pages, relevance, reasoning)
+            instead_of, rescued = reasoning, self._rescue(sample, pages, relevance, reasoning)
             if rescued is None:
-                return self._outcome(sample, pages, reasoning, relevance)
-            reasoning, reserve = rescued, True
-        return self._assembled(sample, pages, relevance, reasoning, reserve)
+                return self._outcome(sample, pages, instead_of, relevance)
+            reasoning = rescued
+        return self._assembled(sample, pages, relevance, reasoning, instead_of)
 
     async def _relevance(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
         if not sample.answerable:
             return Relevance(())
         found = await self.judge(sample, pages)
-        if isinstance(found, Rejection):
-            return found
-        limit = self.config.judge.max_relevant_pages
-        if not found.pages:
-            return sample.reject("no_relevant_pages")
-        if limit and len(found.pages) > limit:
-            return sample.reject("too_many_relevant", f"{len(found.pages)} pages, {limit} allowed")
-        if self.judge.name == "gold":
+        if isinstance(found, Rejection) or self.judge.name == "gold":
             return found  # comparing gold with gold would say nothing
         return replace(found, agreement=agreement(found.pages, gold_pages(sample, pages), pages))
+
+    def _page_problem(self, sample: Sample, relevant: Sequence[int]) -> Rejection | None:
+        """Why a sample with these necessary pages is not kept; None where it is."""
+        limit = self.config.judge.max_relevant_pages
+        if sample.answerable and not relevant:
+            return sample.reject("no_relevant_pages")
+        if limit and len(relevant) > limit:
+            return sample.reject("too_many_relevant", f"{len(relevant)} pages, {limit} allowed")
+        return None
 
     def _rescue(
         self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, rejection: Rejection
@@ -105,7 +110,12 @@ class Process:
         return None if isinstance(told, Rejection) else told
 
     def _assembled(
-        self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, reasoning: Reasoning, reserve: bool
+        self,
+        sample: Sample,
+        pages: Sequence[PageSpan],
+        relevance: Relevance,
+        reasoning: Reasoning,
+        instead_of: Rejection | None,
     ) -> Outcome:
         told = assemble(
             sample,
@@ -117,7 +127,8 @@ class Process:
             seed=self.config.seed,
             judged_by="none" if not sample.answerable else self.judge.name,
         )
-        return self._outcome(sample, pages, None, relevance, reasoning.notes, told, reserve=reserve)
+        notes = instead_of.notes if instead_of else reasoning.notes
+        return self._outcome(sample, pages, None, relevance, notes, told, instead_of=instead_of)
 
     def _outcome(
         self,
@@ -128,7 +139,7 @@ class Process:
         notes: Mapping[str, int] | None = None,
         trajectories: Mapping[str, Trajectory] | None = None,
         *,
-        reserve: bool = False,
+        instead_of: Rejection | None = None,
     ) -> Outcome:
         side = chance(self.config.seed, "split", sample.document_key)
         return Outcome(
@@ -136,7 +147,7 @@ class Process:
             id=sample.id,
             rejection=rejection,
             trajectories=trajectories or {},
-            reserve=reserve,
+            instead_of=instead_of,
             split="validation" if side < self.config.validation_share else "train",
             pages=len(pages),
             vision_tokens=sum(page.vision_tokens for page in pages),

@@ -192,8 +192,9 @@ class Outcome:
     pages: int = 0
     relevant_pages: int = 0
     vision_tokens: int = 0
-    reserve: bool = False
-    """Told by the template because the teacher failed on distributed evidence; admitted only within its quota."""
+    instead_of: Rejection | None = None
+    """Told by the template because the teacher failed on distributed evidence: admitted within its share, else
+    rejected for this."""
     agreement: Agreement | None = None
     notes: Mapping[str, int] = field(default_factory=dict)
     """Counters by name: unparsed replies, re-asks, samples drawn and so on."""

@@ -29,6 +29,7 @@ def load_item(text: str) -> Sample | Rejection:
 def dump_outcome(outcome: Outcome) -> str:
     values: dict[str, Any] = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
     values["rejection"] = None if outcome.rejection is None else asdict(outcome.rejection)
+    values["instead_of"] = None if outcome.instead_of is None else asdict(outcome.instead_of)
     values["agreement"] = None if outcome.agreement is None else asdict(outcome.agreement)
     values["notes"] = dict(outcome.notes)
     values["trajectories"] = {form: told.model_dump(mode="json") for form, told in outcome.trajectories.items()}
@@ -38,6 +39,7 @@ def dump_outcome(outcome: Outcome) -> str:
 def load_outcome(text: str) -> Outcome:
     values = json.loads(text)
     values["rejection"] = None if values["rejection"] is None else Rejection(**values["rejection"])
+    values["instead_of"] = None if values["instead_of"] is None else Rejection(**values["instead_of"])
     values["agreement"] = None if values["agreement"] is None else Agreement(**values["agreement"])
     values["trajectories"] = {form: Trajectory.model_validate(told) for form, told in values["trajectories"].items()}
     return Outcome(**values)

@@ -220,6 +220,8 @@ def test_faults_and_nonsense_are_counted_and_the_rest_is_kept(tmp_path: Path) ->
     }  # fmt: skip
     assert report.statistics["written"] == 3
     assert report.statistics["faults"] == 2
+    # record 4, of which the judge kept no page, counts against its recall
+    assert report.statistics["sources"]["world"]["agreement_with_gold"]["pages_gold_only"] == 1
 
 
 def test_a_teacher_that_cannot_be_used_stops_the_build(tmp_path: Path) -> None:
@@ -285,6 +287,7 @@ def test_distributed_evidence_keeps_a_share_by_design(tmp_path: Path) -> None:
     assert starved.statistics["sources"]["table"]["reasoning"] == {"teacher:scripted": 12}
     assert starved.statistics["sources"]["table"]["rejected"] == {"answer_differs": 12}
     assert kept.statistics["sources"]["table"]["reasoning"] == {"teacher:scripted": 12, "template": 3}
+    assert kept.statistics["sources"]["table"]["rejected"] == {"answer_differs": 9}
     assert sum(len(told.relevant_pages) >= 4 for told in ShardSet(tmp_path / "kept" / "train")) == 3
 
 

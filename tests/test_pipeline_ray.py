@@ -39,6 +39,7 @@ SAMPLES = st.builds(
 )
 OUTCOMES = st.builds(
     Outcome,
+    instead_of=st.none() | REJECTIONS,
     source=TEXT,
     id=TEXT,
     rejection=st.none() | REJECTIONS,
