@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import json
 import os
 import random
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
 from data_pipeline.settings import TeacherSpec
-from seer.errors import EngineError
+from seer.errors import EngineError, ModelError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -268,8 +269,14 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def open_teacher(spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str) -> Teacher:
-    """The teacher that a configuration names: behind its address, or in this process through vLLM."""
+    """The teacher that a configuration names: behind its address, or in this process through vLLM.
+
+    Raises ModelError where a package is missing.
+    """
     if spec.base_url:
+        missing = [name for name in ("aiohttp", "tenacity") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data'")
         return Teacher(spec, ledger, budget, role=role, transport=HttpTransport(spec))
     from data_pipeline.teacher_vllm import VllmTransport
 
