@@ -116,9 +116,8 @@ def plan(
     """
     from seer.counting import load_counter
     from seer.rendering.output import keeps_own_pages
-    from seer.rendering.plan import own_pages_row, settle
+    from seer.rendering.plan import own_pages_row, reading_tokens, settle
     from seer.rendering.plan import plan as plan_text
-    from seer.rendering.plan import reading_tokens
 
     options = {"encoding": encoding, "pages": pages, "ocr": _one_of("--ocr", ocr, ("auto", "always", "never"))}
     document = _load(file, "seer", options | {"password": password}, quiet=as_json)
@@ -249,7 +248,9 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
     from rich.text import Text
 
     table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=Text(f"{document.name}: {rows[0]['text_tokens']:,} text tokens ({counter})")
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=Text(f"{document.name}: {rows[0]['text_tokens']:,} text tokens ({counter})"),
     )
     for heading in ("style", "pages", "vision tokens", "text/vision", "text/read", "pays", "letters px"):
         table.add_column(heading, justify="left" if heading == "style" else "right")
@@ -268,10 +269,8 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
     console.print(table)
     best = max(rows, key=lambda row: row["reading_ratio"])
     if best["pays"]:
-        saved = f"{best['text_tokens'] - best['reading_tokens']:,}"
-        verdict = (
-            f"Rendering pays: in style {best['style']} a question saves about {saved} tokens, retrieved text included."
-        )
+        saved = f"about {best['text_tokens'] - best['reading_tokens']:,} tokens"
+        verdict = f"Rendering pays: in style {best['style']} a question saves {saved}, retrieved text included."
     else:
         verdict = (
             "Rendering does not pay: as text the document costs less than its pages and what a question retrieves."
