@@ -293,7 +293,7 @@ def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
         import ray  # noqa: F401
     except ImportError:
         return None
-    records = write_records(folder / "ray.jsonl", 240 if quick else 800, 300_000)
+    records = write_records(folder / "ray.jsonl", 120 if quick else 800, 300_000)
     run_child("build", write_settings(folder, "local", settings(records, folder / "local")), "layout")
     rates = {}
     for workers in (1, 2):
