@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# threads that wait for work sleep, so that tests on a busy machine do not slow each other many times over
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")
