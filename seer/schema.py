@@ -27,10 +27,11 @@ class Record(BaseModel):
     @classmethod
     def _name_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            known = cls.__pydantic_fields__  # as model_fields, without its cost on every record
             for key in data:
-                if key not in cls.model_fields:
-                    near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                    hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(cls.model_fields)}"
+                if key not in known:
+                    near = difflib.get_close_matches(str(key), known, n=1)
+                    hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
                     raise ValueError(f"unknown key '{key}' in {cls.__name__}; {hint}")
         return data
 
