@@ -208,6 +208,7 @@ def create_app(
         keys=Keys(keys),
         max_body_bytes=int(settings.max_body_mb * 1e6),
         metrics=server.metrics,
+        paths=tuple(dict.fromkeys(path for _, path, _ in routes)),
     )
     return app
 

@@ -47,8 +47,18 @@ class Keys:
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: App, *, keys: Keys, max_body_bytes: int, metrics: ServerMetrics) -> None:
+    def __init__(
+        self, app: App, *, keys: Keys, max_body_bytes: int, metrics: ServerMetrics, paths: Sequence[str]
+    ) -> None:
+        """`paths` are the templates of the routes, e.g. /v1/files/{file_id}: what requests are counted by."""
         self.app, self.keys, self.max_body_bytes, self.metrics = app, keys, max_body_bytes, metrics
+        self._templates = {
+            path: re.compile("[^/]+".join(re.escape(part) for part in re.split(r"\{[^}]*\}", path))) for path in paths
+        }
+
+    def _route(self, path: str) -> str:
+        """The template that a path follows. Others share one name: anyone could invent new ones."""
+        return next((name for name, shape in self._templates.items() if shape.fullmatch(path)), "other")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,8 +82,7 @@ class Guard:
             await self._admit(scope, headers, receive, answering)
         finally:
             seconds = time.perf_counter() - started
-            # a path that no route has is not counted by its name: anyone could invent new ones
-            route = getattr(scope.get("route"), "path", "other")
+            route = self._route(scope["path"])
             self.metrics.requests.labels(route, str(status[0])).inc()
             self.metrics.request_seconds.labels(route).observe(seconds)
             line = {
