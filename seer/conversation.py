@@ -72,7 +72,9 @@ def converse(
     if not document.pages:
         raise InputError(f"'{document.name}' has no pages to read")
     key = f"{document.name}#{next(_counter)}"
-    state = ReadingState(document, question, policy or ReadingPolicy(), engine, key, on_step, on_text, query or question)
+    state = ReadingState(
+        document, question, policy or ReadingPolicy(), engine, key, on_step, on_text, query or question
+    )
     started = time.perf_counter()
     try:
         answer = yield from _converse(state, selector)
