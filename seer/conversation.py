@@ -196,7 +196,7 @@ def _scan_chunks(state: ReadingState) -> Generator[list[Request], list[Generatio
         pages = tuple(run)
         prompt = Turn(kind="prompt", text=state.question, pages=pages)
         constraint = SelectConstraint(pages, policy.max_pages, required=True)
-        sampling = Sampling(policy.max_call_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+        sampling = state.sampling(policy.max_call_tokens)
         shown = {number: document.page(number) for number in pages}
         requests.append(Request(f"{state.key}/{n}", (prompt,), shown, {}, constraint, sampling))
     generations = yield requests
@@ -223,10 +223,7 @@ def _retrieve(state: ReadingState, pages: tuple[int, ...]) -> None:
     if not state.policy.retrieve:
         state.say(observation_without_text(pages))
         return
-    excerpts: tuple[Excerpt, ...] = tuple(
-        Excerpt(page=number, start=page.start, text=page.text)
-        for number, page in ((number, state.document.page(number)) for number in pages)
-    )
+    excerpts = state.page_excerpts(pages)
     budget = _observation_budget(state)
     if budget is not None and state.encoder is not None:
         excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.query)

@@ -67,15 +67,26 @@ class ReadingState:
     def shown(self) -> dict[int, Page]:
         return {n: self.document.page(n) for turn in self.turns if turn.kind == "prompt" for n in turn.pages}
 
-    def request(self, constraint: SelectConstraint | None, max_new_tokens: int, key: str = "") -> Request:
+    def sampling(self, max_new_tokens: int) -> Sampling:
         policy = self.policy
-        sampling = Sampling(max_new_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
-        return Request(key or self.key, tuple(self.turns), self.shown(), dict(self.written), constraint, sampling)
+        return Sampling(max_new_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
+
+    def request(self, constraint: SelectConstraint | None, max_new_tokens: int) -> Request:
+        sampling = self.sampling(max_new_tokens)
+        return Request(self.key, tuple(self.turns), self.shown(), dict(self.written), constraint, sampling)
+
+    def page_excerpts(self, pages: Sequence[int]) -> tuple[Excerpt, ...]:
+        """The whole text of these pages."""
+        return tuple(
+            Excerpt(page=page.number, start=page.start, text=page.text) for page in map(self.document.page, pages)
+        )
+
+    def shown_sizes(self) -> dict[int, tuple[int, int]]:
+        return {number: (page.width_px, page.height_px) for number, page in self.shown().items()}
 
     def prompt_tokens(self) -> int:
         assert self.encoder is not None
-        sizes = {number: (page.width_px, page.height_px) for number, page in self.shown().items()}
-        return len(self.encoder.encode(self.turns, sizes, self.written))
+        return len(self.encoder.encode(self.turns, self.shown_sizes(), self.written))
 
 
 def usage_of(state: ReadingState) -> Usage:
@@ -85,9 +96,10 @@ def usage_of(state: ReadingState) -> Usage:
     usage = Usage(prompt=asked[-1] if asked else 0, completion=completion, cached=cached, full_text=state.full_text)
     if state.encoder is None or not state.turns:
         return usage
-    sizes = {number: (page.width_px, page.height_px) for number, page in state.shown().items()}
     given = [turn for turn in state.turns if turn.kind not in ("think", "answer")]
-    encoded = state.encoder.encode(given, sizes, {i: ids for i, ids in state.written.items() if i < len(given)})
+    encoded = state.encoder.encode(
+        given, state.shown_sizes(), {i: ids for i, ids in state.written.items() if i < len(given)}
+    )
     return usage.model_copy(
         update=dict(prompt=len(encoded), vision=encoded.vision_tokens, retrieved=encoded.count(LossClass.OBSERVATION))
     )
@@ -135,11 +147,7 @@ def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
 def observation_tokens(state: ReadingState, pages: Sequence[int]) -> int:
     encoder = state.encoder
     assert encoder is not None
-    if state.policy.retrieve:
-        document = state.document
-        turn = observation([Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in pages])
-    else:
-        turn = observation_without_text(pages)
+    turn = observation(state.page_excerpts(pages)) if state.policy.retrieve else observation_without_text(pages)
     return 1 + encoder.count_text(f"\n{render_observation(turn)}\n")
 
 
