@@ -10,20 +10,18 @@ The gold answer is used here only; phase 2 never sees it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from data_pipeline.paging import pages_of
-from data_pipeline.prompts import judge_messages, parse_verdict
-from data_pipeline.records import Agreement, PageSpan, Rejection, Sample
+from data_pipeline.records import PageSpan, Rejection, Sample
+from seer.teaching.relevance import Agreement, Problem, judge_pages
 
 if TYPE_CHECKING:
-    from data_pipeline.teachers import Teacher
+    from seer.teaching.teachers import Teacher
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Relevance:
 
     pages: tuple[int, ...]
     agreement: Agreement | None = None
-    notes: dict[str, int] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -72,7 +70,7 @@ class AnswerJudge:
 
 
 class TeacherJudge:
-    """Asks a model about every page alone. An unclear reply is asked for again; what stays unclear is never guessed."""
+    """Asks a model about every page alone."""
 
     name = "teacher"
 
@@ -80,58 +78,18 @@ class TeacherJudge:
         self._teacher, self._reasks = teacher, reasks
 
     async def __call__(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
-        asked = [self._page(sample, page) for page in pages]
-        replies = await asyncio.gather(*asked, return_exceptions=True)
-        for reply in replies:
-            if isinstance(reply, BaseException):
-                raise reply
-        judged = [reply for reply in replies if isinstance(reply, PageVerdict)]
-        notes: Counter[str] = Counter()
-        for verdict in judged:
-            notes.update(verdict.notes)
-        for page, verdict in zip(pages, judged, strict=True):
-            if verdict.error:
-                return sample.reject(
-                    refusal_reason(verdict.error, "judge_failed"), f"page {page.number}: {verdict.error}"
-                )
-            if verdict.necessary is None:
-                return sample.reject("judge_unparsed", f"page {page.number}: {verdict.last[:120]!r}").noting(notes)
-        found = tuple(page.number for page, verdict in zip(pages, judged, strict=True) if verdict.necessary)
-        return Relevance(found, notes=dict(notes))
-
-    async def _page(self, sample: Sample, page: PageSpan) -> PageVerdict:
-        messages = judge_messages(sample.question, sample.answers, sample.context[page.start : page.end])
-        notes: Counter[str] = Counter()
-        last = ""
-        for draw in range(self._reasks + 1):
-            reply = await self._teacher.ask(messages, draw=draw)
-            notes["judge_replies"] += 1
-            if reply.error:
-                return PageVerdict(None, reply.error, "", notes)
-            verdict = parse_verdict(reply.text, reply.finish)
-            if verdict in ("yes", "no"):
-                return PageVerdict(verdict == "yes", "", "", notes)
-            notes[f"judge_{'empty' if not reply.text.strip() else verdict}"] += 1
-            last = reply.text
-        return PageVerdict(None, "", last, notes)
+        texts = [sample.context[page.start : page.end] for page in pages]
+        judged = await judge_pages(self._teacher, sample.question, sample.answers, texts, self._reasks)
+        if judged.problem:
+            return sample.reject(_REASONS[judged.problem], judged.detail).noting(judged.notes)
+        return Relevance(judged.pages or (), notes=judged.notes)
 
 
-@dataclass(frozen=True)
-class PageVerdict:
-    """What a teacher said of one page; `necessary` None: nothing clear."""
-
-    necessary: bool | None
-    error: str
-    last: str
-    notes: Counter[str]
-
-
-def refusal_reason(error: str, otherwise: str) -> str:
-    """A request that is longer than the teacher can read is no fault of anyone's."""
-    return "too_long_for_teacher" if _TOO_LONG.search(error) else otherwise
-
-
-_TOO_LONG = re.compile(r"context length|context window|maximum length|max_model_len|too (long|large|many tokens)", re.I)
+_REASONS: dict[Problem, str] = {
+    "unparsed": "judge_unparsed",
+    "failed": "judge_failed",
+    "too_long": "too_long_for_teacher",
+}
 
 
 def answer_spans(sample: Sample) -> list[tuple[int, int]]:
@@ -153,9 +111,5 @@ def _is_cjk(character: str) -> bool:
 
 
 def agreement(found: Sequence[int], gold: Sequence[int] | None, pages: Sequence[PageSpan]) -> Agreement | None:
-    """How a judge's pages compare with the source's evidence, page by page."""
-    if gold is None:
-        return None
-    said, marked = set(found), set(gold)
-    both = len(said & marked)
-    return Agreement(both, len(said - marked), len(marked - said), len(pages) - len(said | marked))
+    """How a judge's pages compare with the source's evidence, page by page; None where the source marks none."""
+    return None if gold is None else Agreement.of(found, gold, len(pages))

@@ -18,15 +18,16 @@ teachers' replies alone: an undisturbed run gives the same bytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
-from data_pipeline.ledger import BudgetReached, Spending, locked
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item, Preparation
 from data_pipeline.process import Process, Tools
@@ -36,9 +37,11 @@ from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError
 from seer.shards import MANIFEST_NAME, read_manifest
+from seer.teaching.ledger import BudgetReached, Spending, lock
 
 OnProgress = Callable[[Tally, int, Spending | None], None]
 """Told of every outcome: counts so far, source rows read, what teachers have cost."""
+LOCK_NAME = "build.lock"
 MAX_SAMPLES_AT_ONCE = 512
 SAMPLES_PER_CALL_AT_ONCE = 2
 """Enough samples to keep every teacher busy; more would only leave more of them half done when a budget ends."""
@@ -58,7 +61,7 @@ def build(
 
     `runner` ray spreads the steps over `workers` processes of Ray; the bytes written are the same. Raises ConfigError,
     InputError (nothing to read, nothing kept, a finished build of another configuration in `out`), BuildStopped (too
-    many faults, a teacher that cannot be used, the budget).
+    many faults, a teacher that cannot be used), BudgetReached.
     """
     out = Path(config.out)
     digest = config_digest(config)
@@ -80,6 +83,17 @@ def build(
             with asyncio.Runner(loop_factory=_loop_factory()) as loop:
                 loop.run(_collect(preparation, collector, paginate, on_progress))
         return collector.finish(digest, preparation.report())
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other builds out of a folder; ends with the process at the latest, however it ends."""
+    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

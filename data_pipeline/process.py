@@ -9,15 +9,15 @@ from pathlib import Path
 from data_pipeline.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
 from data_pipeline.assemble import assemble
 from data_pipeline.chance import chance
-from data_pipeline.ledger import Budget, BudgetReached, Ledger
 from data_pipeline.paging import Paginate, layout_pages
 from data_pipeline.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
-from data_pipeline.teachers import Teacher, TeacherError, open_teacher
 from seer.rendering import resolve_style
 from seer.schema import PageStyle, Trajectory
+from seer.teaching.ledger import Budget, BudgetReached, Ledger
+from seer.teaching.teachers import Teacher, TeacherError, open_teacher
 
 LEDGER_NAME = "ledger.jsonl"
 
@@ -40,7 +40,7 @@ class Process:
     reasoner: Reasoner
 
     async def __call__(self, sample: Sample) -> Outcome:
-        """Raises BuildStopped where going on makes no sense: a teacher that can't be used, a spent budget."""
+        """Raises BuildStopped (a teacher that can't be used), BudgetReached (where the budget is to stop the build)."""
         pages = self.paginate(sample.context)
         phase = Phase("judge")
         try:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from data_pipeline.ledger import Spending
 from data_pipeline.settings import SourceSpec
 from data_pipeline.tally import Tally
+from seer.teaching.ledger import Spending
 
 EVERY_S = 5.0
 

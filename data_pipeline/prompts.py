@@ -1,96 +1,15 @@
-"""What teachers are asked, and how their replies are read: pure text in, a verdict or nothing out, never a guess.
+"""What the reasoning teacher is asked, and how its replies are read: pure text in, reasoning or nothing out.
 
-Documents and questions come from outside. Spellings that a teacher's tokenizer could take for control tokens are broken
-by a zero-width joiner before they are sent, and mended in what comes back.
+What the judge of pages is asked stands in `seer.teaching.verdicts`, since evaluation asks the same.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
-Message = dict[str, str]
-Verdict = Literal["yes", "no", "unclear", "contradictory", "truncated"]
-
-_JOINER = "\u2060"
-_CONTROL_LIKE = re.compile(
-    rf"([<\[])({_JOINER}*)(\|[\w .\-]{{1,40}}\||/?(?:think|tool_call|tool_response|s|bos|eos|unk|pad|image|answer)>"
-    r"|/?(?:INST|SYS|gMASK|MASK|sMASK)\]|sop>|eop>|start_of_turn>|end_of_turn>)"
-)
-
-
-def defuse(text: str) -> str:
-    """Text in which nothing spells a control token; looks unchanged."""
-    return _CONTROL_LIKE.sub(rf"\1{_JOINER}\2\3", text)
-
-
-def mend(text: str) -> str:
-    """The inverse of `defuse`, for what a teacher quotes."""
-    return _CONTROL_LIKE.sub(lambda match: match[1] + match[2][1:] + match[3], text)
-
-
-# ── Phase 1: is this page necessary? ─────────────────────────────────────────────────────────────
-
-_JUDGE_SYSTEM = (
-    "You decide whether one page of a longer document is necessary to answer a question. You see the question, its "
-    "correct answer and the text of that page alone. A page is necessary if it holds a fact that the answer follows "
-    "from, also where other pages must add to it. Reply with one word: YES or NO."
-)
-
-
-def judge_messages(question: str, answers: tuple[str, ...], page_text: str) -> list[Message]:
-    """Ask for one page. What stands between the page marks is material, not instruction."""
-    user = (
-        f"Question: {defuse(question)}\nCorrect answer: {defuse(' / '.join(answers[:3]))}\n\n"
-        f"--- page begins ---\n{defuse(page_text)}\n--- page ends ---\n\n"
-        "Is this page necessary to answer the question? Reply YES or NO."
-    )
-    return [{"role": "system", "content": _JUDGE_SYSTEM}, {"role": "user", "content": user}]
-
-
-_YES_WORDS, _NO_WORDS = r"yes|是(?!否)的?|需要|必要|necessary", r"no|否|不是|不需要|不必要|not necessary|unnecessary"
-_LEADING = re.compile(
-    rf"(?:answer|verdict|final answer|答案|结论|回答)?\W*(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])", re.I
-)
-_CONCLUDING = re.compile(
-    rf"(?:answer|verdict|conclusion|答案|结论|回答)\s*(?:is|为|是)?\s*[:：]?[\s*\"'`]*(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])",
-    re.I,
-)
-_SHOUTED = re.compile(r"(?<![A-Za-z])(?<!not )(?P<word>YES|NO)(?![A-Za-z])")
-
-
-def parse_verdict(text: str, finish: str = "stop") -> Verdict:
-    """YES or NO out of a reply: the word it begins with, or its stated conclusion, or the one word in capitals.
-
-    `unclear`: none of these. `contradictory`: two that differ. `truncated`: thinking that never ended.
-    """
-    said = strip_thinking(text)
-    if said is None:
-        return "truncated"
-    said = said.strip().strip("*\"'`#>{}[]()（）【】 \n")
-    found = set[str]()
-    leading = _LEADING.match(said)
-    if leading:
-        found.add("no" if leading["no"] else "yes")
-    for match in _CONCLUDING.finditer(said):
-        found.add("no" if match["no"] else "yes")
-    found.update(match["word"].lower() for match in _SHOUTED.finditer(said))
-    if len(found) > 1:
-        return "contradictory"
-    if found:
-        return "yes" if "yes" in found else "no"
-    return "truncated" if finish == "length" else "unclear"
-
-
-def strip_thinking(text: str) -> str | None:
-    """The reply without its thinking; None where the thinking never ends."""
-    if "</think>" in text:
-        return text.rpartition("</think>")[2]
-    return None if re.match(r"\s*<think>", text) else text
-
-
-# ── Phase 2: reason and answer ───────────────────────────────────────────────────────────────────
+from seer.teaching.defusing import defuse, mend
+from seer.teaching.verdicts import Message, strip_thinking
 
 _REASON_SYSTEM = (
     "You answer a question about a long document. You get the document, and again the text of those pages that matter. "

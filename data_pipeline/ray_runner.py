@@ -14,15 +14,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_pipeline.ledger import Ledger
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item
 from data_pipeline.process import LEDGER_NAME, Tools
 from data_pipeline.records import Outcome
 from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
-from data_pipeline.settings import BudgetSpec, BuildConfig, TeacherSpec
+from data_pipeline.settings import BudgetSpec, BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
+from seer.teaching.ledger import BudgetReached, Ledger
+from seer.teaching.settings import TeacherSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _ITEMS_PER_FILE = 256
 _BYTES_PER_FILE = 1 << 20
 _WORK_FOLDER = "work"
+STOPPED = (BuildStopped, BudgetReached)
+"""What ends a build early, and goes back from a worker as words."""
 
 
 def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: Paginate | None) -> Iterator[Outcome]:
@@ -169,9 +172,9 @@ class Worker:
 
         outcomes, stops = [], []
         for result in self._loop.run_until_complete(run()):
-            if isinstance(result, BaseException) and not isinstance(result, BuildStopped):
+            if isinstance(result, BaseException) and not isinstance(result, STOPPED):
                 raise result
-            stops.append(str(result) if isinstance(result, BuildStopped) else "")
+            stops.append(str(result) if isinstance(result, STOPPED) else "")
             outcomes.append("" if isinstance(result, BaseException) else dump_outcome(result))
         return {
             "index": [number for table in tables for number in table["index"].to_pylist()],

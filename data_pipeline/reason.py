@@ -15,14 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from data_pipeline.annotate import answer_spans, refusal_reason
+from data_pipeline.annotate import answer_spans
 from data_pipeline.filter import matching_answer
-from data_pipeline.prompts import parse_reasoning, parse_verdict, reason_messages, same_answer_messages
+from data_pipeline.prompts import parse_reasoning, reason_messages, same_answer_messages
 from data_pipeline.records import PageSpan, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
+from seer.teaching.relevance import is_too_long
+from seer.teaching.verdicts import parse_verdict
 
 if TYPE_CHECKING:
-    from data_pipeline.teachers import Teacher
+    from seer.teaching.teachers import Teacher
 
 MAX_QUOTE_CHARS = 300
 
@@ -67,7 +69,8 @@ class TeacherReasoner:
             reply = await self._teacher.ask(messages, draw=draw)
             notes["reason_replies"] += 1
             if reply.error:
-                return sample.reject(refusal_reason(reply.error, "reason_failed"), reply.error).noting(notes)
+                reason = "too_long_for_teacher" if is_too_long(reply.error) else "reason_failed"
+                return sample.reject(reason, reply.error).noting(notes)
             parsed = parse_reasoning(reply.text, reply.think, reply.finish)
             if not parsed.problem:
                 gold = await self._right(sample, parsed.answer, notes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from seer.schema import Trajectory
+from seer.teaching.relevance import Agreement
 
 Kind = Literal["extractive", "free", "summary", "code"]
 """How answers of a source compare: short spans, free sentences, summaries, a line of code."""
@@ -138,45 +139,6 @@ class PageSpan:
     start: int
     end: int
     vision_tokens: int = 0
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """A judge's pages against the source's evidence, counted over pages."""
-
-    both: int = 0
-    judge_only: int = 0
-    gold_only: int = 0
-    neither: int = 0
-
-    def __add__(self, other: Agreement) -> Agreement:
-        return Agreement(
-            self.both + other.both,
-            self.judge_only + other.judge_only,
-            self.gold_only + other.gold_only,
-            self.neither + other.neither,
-        )
-
-    @property
-    def precision(self) -> float | None:
-        said = self.both + self.judge_only
-        return self.both / said if said else None
-
-    @property
-    def recall(self) -> float | None:
-        gold = self.both + self.gold_only
-        return self.both / gold if gold else None
-
-    @property
-    def kappa(self) -> float | None:
-        """Cohen's kappa: agreement above what the two rates give by chance."""
-        total = self.both + self.judge_only + self.gold_only + self.neither
-        if not total:
-            return None
-        observed = (self.both + self.neither) / total
-        said, gold = (self.both + self.judge_only) / total, (self.both + self.gold_only) / total
-        chance = said * gold + (1 - said) * (1 - gold)
-        return 1.0 if chance == 1 else (observed - chance) / (1 - chance)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from data_pipeline.records import Agreement, Evidence, Outcome, Rejection, Sample
+from data_pipeline.records import Evidence, Outcome, Rejection, Sample
 from seer.schema import Trajectory
+from seer.teaching.relevance import Agreement
 
 
 def dump_item(item: Sample | Rejection) -> str:

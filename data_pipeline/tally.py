@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from data_pipeline.records import REASONS, STAGES, Agreement, Outcome, Rejection
+from data_pipeline.records import REASONS, STAGES, Outcome, Rejection
 from seer.errors import SeerError
+from seer.teaching.relevance import Agreement
 
 MAX_EXAMPLES = 3
 _MAX_DETAIL_CHARS = 200
@@ -16,7 +17,7 @@ _GRACE_RECORDS = 50
 
 
 class BuildStopped(SeerError, RuntimeError):
-    """A build that ended before its set was whole: too many faults, or the budget."""
+    """A build that ended before its set was whole: too many faults, or a teacher that cannot be used."""
 
 
 @dataclass

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
-from data_pipeline.ledger import Budget, Ledger
 from data_pipeline.paging import fixed_pages
-from data_pipeline.prompts import defuse, judge_messages, mend, parse_verdict
-from data_pipeline.records import Agreement, Evidence, Rejection, Sample
-from data_pipeline.settings import TeacherSpec
-from data_pipeline.teachers import HttpTransport, Teacher
+from data_pipeline.records import Evidence, Rejection, Sample
 from seer.protocol import KNOWN_CONTROL_LITERALS
+from seer.teaching.defusing import defuse, mend
+from seer.teaching.ledger import Budget, Ledger
+from seer.teaching.relevance import Agreement
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import HttpTransport, Teacher
+from seer.teaching.verdicts import judge_messages, parse_verdict
 
 
 @pytest.mark.parametrize(

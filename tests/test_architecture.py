@@ -60,7 +60,7 @@ LAYERS = (
     ("schema",),
     ("config",),
     ("protocol",),
-    ("collection", "encoding", "rendering", "shard_format", "shard_writer", "shards"),
+    ("collection", "encoding", "rendering", "shard_format", "shard_writer", "shards", "teaching"),
     ("counting", "models"),
     ("engines", "selection", "policy", "citations"),
     ("reading_state",),

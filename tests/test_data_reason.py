@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.filter import matching_answer, normalise, same_line
-from data_pipeline.ledger import Budget, Ledger
 from data_pipeline.paging import fixed_pages
 from data_pipeline.prompts import parse_reasoning
 from data_pipeline.reason import Reasoning, TeacherReasoner, template_reasoning
 from data_pipeline.records import Evidence, Rejection, Sample
-from data_pipeline.settings import ReasonSpec, TeacherSpec
-from data_pipeline.teachers import open_teacher
+from data_pipeline.settings import ReasonSpec
+from seer.teaching.ledger import Budget, Ledger
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import open_teacher
 
 SPEC = ReasonSpec()
 SAMPLE = Sample(

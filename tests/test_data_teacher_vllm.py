@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from data_pipeline.ledger import Budget, Ledger, Reply
-from data_pipeline.settings import TeacherSpec
-from data_pipeline.teachers import open_teacher
 from seer.errors import ModelError
+from seer.teaching.ledger import Budget, Ledger, Reply
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import open_teacher
 
 SPEC = TeacherSpec(model="some/model", concurrency=8, temperature=0.7, top_k=20, max_tokens=32)
 

@@ -13,9 +13,10 @@ from fixtures.data.teacher_server import Say, TeacherServer, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
-from data_pipeline.settings import TeacherSpec
-from data_pipeline.teachers import (
+from seer.errors import InputError
+from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import (
     Call,
     HttpTransport,
     Teacher,
@@ -24,7 +25,6 @@ from data_pipeline.teachers import (
     read_response,
     request_body,
 )
-from seer.errors import InputError
 
 MESSAGES = [{"role": "user", "content": "Is it?"}]
 
@@ -243,7 +243,7 @@ def test_a_damaged_line_costs_one_call_not_the_ledger(tmp_path: Path) -> None:
 
 def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l"):
-        with pytest.raises(InputError, match="another build"):
+        with pytest.raises(InputError, match="another process"):
             Ledger(tmp_path / "l")
         with Ledger(tmp_path / "l", shared=True) as worker:
             worker.put("a" * 32, Reply(text="x"), model="m", role="judge")

@@ -16,14 +16,14 @@ import pytest
 from fixtures.data.teacher_server import Body, Say, TeacherServer, is_judge, serve, user_text
 from fixtures.data.world import MAP, NAMES, fact, write_world
 
-from data_pipeline.build import build
-from data_pipeline.ledger import BudgetReached, Ledger, Spending, locked
+from data_pipeline.build import build, locked
 from data_pipeline.progress import ProgressLine, describe, total_rows
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped, Tally
 from seer.config import build_config
 from seer.errors import ConfigError, InputError
 from seer.shards import ShardSet
+from seer.teaching.ledger import BudgetReached, Ledger, Spending
 
 
 def configure(tmp_path: Path, count: int = 12, out: str = "out", **changes: Any) -> BuildConfig:
@@ -118,7 +118,7 @@ def test_an_ended_build_is_not_done_twice_and_not_overwritten(tmp_path: Path) ->
 def test_two_builds_in_one_folder_keep_out_of_each_others_way(tmp_path: Path) -> None:
     config = configure(tmp_path)
     Path(config.out).mkdir()
-    with locked(Path(config.out)), pytest.raises(InputError, match="another build"):
+    with locked(Path(config.out)), pytest.raises(InputError, match="another process"):
         build(config)
     assert build(config).statistics["written"] == 12
 

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.build import build
-from data_pipeline.ledger import Ledger
-from data_pipeline.records import Agreement, Evidence, Outcome, Rejection, Sample
+from data_pipeline.records import Evidence, Outcome, Rejection, Sample
 from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
+from seer.teaching.ledger import Ledger
+from seer.teaching.relevance import Agreement
 
 TEXT = st.text(max_size=20)
 NOTES = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9))

@@ -23,11 +23,11 @@ import pytest
 from fixtures.data.teacher_server import Body, Say, serve
 
 from data_pipeline.build import build
-from data_pipeline.ledger import Ledger
-from data_pipeline.prompts import parse_verdict
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
 from seer.errors import InputError
+from seer.teaching.ledger import Ledger
+from seer.teaching.verdicts import parse_verdict
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SERVER_START_S = 420

@@ -5,7 +5,7 @@
 
 `ask` looks into the ledger first. A call that went wrong in a way that may pass (a timeout, a lost connection, 408, 409,
 425, 429, 5xx, a reply that is no chat completion) is tried again with growing, jittered waits; `send_once` is one try.
-What a server refuses for good (other 4xx) is written down as such; a wrong key or address stops the build.
+What a server refuses for good (other 4xx) is written down as such; a wrong key or address is fatal.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from data_pipeline.ledger import Budget, BudgetReached, Ledger, Reply
-from data_pipeline.settings import TeacherSpec
 from seer.errors import EngineError, ModelError
+from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
+from seer.teaching.settings import TeacherSpec
 
 if TYPE_CHECKING:
     import aiohttp
@@ -276,8 +276,8 @@ def open_teacher(spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str
     if spec.base_url:
         missing = [name for name in ("aiohttp", "tenacity") if importlib.util.find_spec(name) is None]
         if missing:
-            raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data'")
+            raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
         return Teacher(spec, ledger, budget, role=role, transport=HttpTransport(spec))
-    from data_pipeline.teacher_vllm import VllmTransport
+    from seer.teaching.teacher_vllm import VllmTransport
 
     return Teacher(spec, ledger, budget, role=role, transport=VllmTransport(spec))

@@ -6,7 +6,6 @@ lines stand; replies stay on disk. A line that a crash cut short is dropped.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -16,10 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from data_pipeline.tally import BuildStopped
-from seer.errors import InputError
-
-LOCK_NAME = "build.lock"
+from seer.errors import InputError, SeerError
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Reply:
 
 @dataclass
 class Spending:
-    """What has been spent, over all runs of a build."""
+    """What has been spent, over all runs that share a ledger."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -78,15 +74,15 @@ class Budget:
         return ""
 
 
-class BudgetReached(BuildStopped):
+class BudgetReached(SeerError, RuntimeError):
     """The budget forbids another call."""
 
 
 class Ledger:
-    """Finished calls by key. One writer a file: a second build in the same folder is refused, unless `shared`."""
+    """Finished calls by key. One writer a file: a second process in the same folder is refused, unless `shared`."""
 
     def __init__(self, path: str | Path, *, shared: bool = False) -> None:
-        """`shared`: workers of one build append to the same file; the build itself holds the lock."""
+        """`shared`: workers of one run append to the same file; the run itself holds the lock."""
         self.path = Path(path)
         self.spent = Spending()
         self.calls_on_their_way = 0
@@ -158,18 +154,7 @@ def lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(f"another build is writing to '{folder}'; wait for it, or choose another out") from None
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other builds out of a folder; ends with the process at the latest, however it ends."""
-    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
+        raise InputError(f"another process is writing to '{folder}'; wait for it, or choose another out") from None
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from data_pipeline.ledger import Reply
-from data_pipeline.settings import TeacherSpec
-from data_pipeline.teachers import Call
 from seer.errors import ModelError
+from seer.teaching.ledger import Reply
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import Call
 
 if TYPE_CHECKING:
     from vllm import LLM
