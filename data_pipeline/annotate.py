@@ -87,7 +87,7 @@ class TeacherJudge:
 
 _REASONS: dict[Problem, str] = {
     "unparsed": "judge_unparsed",
-    "failed": "judge_failed",
+    "refused": "judge_failed",
     "too_long": "too_long_for_teacher",
 }
 

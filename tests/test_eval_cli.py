@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from seer.errors import InputError
-from seer.evaluation.cli import app, read_data
-from seer.evaluation.longbench import EXIT_GAPS
+from seer.errors import ConfigError, InputError
+from seer.evaluation.cli import app
+from seer.evaluation.longbench import EXIT_GAPS, read_data
 from seer.evaluation.runfiles import read_manifest, read_predictions
 
 
@@ -100,9 +101,9 @@ def test_bad_input_is_refused(data, tmp_path, arguments, message):
 
 
 def test_data_may_lie_in_a_folder_named_data(data):
-    assert len(read_data(data.parent, None, None)[0]) == 5
+    assert len(read_data(data.parent)[0]) == 5
     with pytest.raises(InputError, match="has no <task>"):
-        read_data(data / "none", None, None)
+        read_data(data / "none")
 
 
 def test_one_record_of_each_real_task_is_predicted_and_scored(shared_data, tmp_path):
@@ -113,3 +114,20 @@ def test_one_record_of_each_real_task_is_predicted_and_scored(shared_data, tmp_p
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout.splitlines()[-1])["scores"]) == 21
     assert "21 of its 4750 inputs" in result.stderr
+
+
+def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
+    arguments = ("longbench", "--data", data, "--out", tmp_path / "run")
+    assert invoke(*arguments, "--engine", "scripted").exit_code == 0
+    before = (tmp_path / "run/run.json").read_bytes()
+    refused = invoke(*arguments, "--engine", "hf", "--model", tmp_path / "none")
+    assert isinstance(refused.exception, ConfigError)
+    assert "holds a run with engine 'scripted', not 'hf'" in str(refused.exception)
+    assert (tmp_path / "run/run.json").read_bytes() == before
+
+
+def test_predict_and_longbench_take_the_same_options():
+    command = get_command(app)
+    names = {name: {one.name for one in command.commands[name].params} for name in ("predict", "longbench")}
+    assert names["longbench"] - names["predict"] == {"postprocess", "code_ratio", "as_json"}
+    assert names["predict"] < names["longbench"]

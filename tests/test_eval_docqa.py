@@ -162,7 +162,7 @@ def test_broken_records_are_named(tmp_path, content, message):
 def test_broken_predictions_are_named(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"id": "a", "pred": "x"}\n{"id": "a", "pred": "y"}', encoding="utf-8")
-    with pytest.raises(InputError, match="record 2: the id 'a' stands twice"):
+    with pytest.raises(InputError, match="line 2: the id 'a' stands twice"):
         read_docqa_predictions(path)
     path.write_text('{"id": "a"}', encoding="utf-8")
     with pytest.raises(InputError, match="needs an object with 'id' and 'pred'"):

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from seer.errors import ConfigError, EngineError, InputError
 from seer.evaluation.longbench import LongBenchRecord, score_folder
-from seer.evaluation.predict import PredictOptions, answer_every, predict
+from seer.evaluation.predict import PredictOptions, predict
+from seer.evaluation.predicting import answer_every
 from seer.evaluation.runfiles import RunFolder, read_manifest, read_predictions, to_line
 from seer.evaluation.truncation import cut_middle
 from seer.schema import Answer, Excerpt, Prediction, Status, Step, Turn, Usage

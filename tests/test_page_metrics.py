@@ -94,8 +94,8 @@ def test_labels_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("x", "line 1: needs a JSON object"),
-        ('{"id": "a"}', "line 1: needs a JSON object"),
+        ("x", "line 1: not JSON"),
+        ('{"id": "a"}', "line 1: needs a text 'id' and a list 'pages'"),
         ('{"id": "a", "pages": [0]}', "numbers from 1"),
         ('{"id": "a", "pages": [1]}\n{"id": "a", "pages": [1]}', "line 2: the id 'a' stands twice"),
     ],

@@ -1,8 +1,9 @@
-"""`seer eval`: predict, score and compare.
+"""`seer eval`: label, predict, score and compare.
 
     seer eval longbench --data DIR --model DIR --out RUN      predict and score in one
     seer eval predict   --data DIR --model DIR --out RUN      only predict; run it again to go on
     seer eval score     --benchmark longbench RUN --json      only score; reads files, needs no model
+    seer eval label     --data DIR --model NAME --out LABELS  which pages answers need, as a teacher judges
     seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
     seer eval probe     RUN --data DIR                        time prefill apart, for the report
     seer eval tokens    --data DIR                            what prompts would hold, without a model
@@ -14,45 +15,29 @@ are results: they are counted and shown, and leave the exit code at 0.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from seer.evaluation.cli_label import label
 from seer.evaluation.cli_options import (
     AsJson,
-    BatchSize,
+    BaseUrl,
     CodeRatioOption,
-    Concurrency,
     Data,
     Device,
-    Engine,
+    EngineArgs,
     Labels,
     Limit,
-    Match,
-    MaxContext,
-    Model,
-    Out,
     Partial,
     PostprocessOption,
-    Prompts,
-    ReasoningTokens,
-    RetryFailed,
-    RetryRounds,
-    Selector,
-    Settings,
     Style,
-    SystemName,
     Tasks,
 )
+from seer.evaluation.cli_predict import engine_options, longbench, predict
+from seer.evaluation.cli_progress import progress
 from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
-
-if TYPE_CHECKING:
-    from seer.evaluation.longbench import LongBenchRecord
-    from seer.evaluation.predict import OnProgress
-    from seer.evaluation.tasks import Benchmark
 
 app = typer.Typer(
     name="eval",
@@ -62,132 +47,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-REASONING_TOKENS = 1024
-"""The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
-
-
-@app.command()
-def longbench(
-    data: Data,
-    out: Out,
-    system: SystemName = "seer",
-    engine: Engine = "hf",
-    model: Model = None,
-    selector: Selector = "model",
-    style: Style = "seer",
-    device: Device = "auto",
-    tasks: Tasks = None,
-    limit: Limit = None,
-    batch_size: BatchSize = 8,
-    concurrency: Concurrency = 1,
-    retry_rounds: RetryRounds = 3,
-    retry_failed: RetryFailed = False,
-    reasoning_tokens: ReasoningTokens = None,
-    prompts: Prompts = None,
-    max_context_tokens: MaxContext = None,
-    labels: Labels = None,
-    match: Match = None,
-    settings: Settings = None,
-    postprocess: PostprocessOption = "official",
-    code_ratio: CodeRatioOption = "difflib",
-    as_json: AsJson = False,
-) -> None:
-    """Predict with a system over LongBench records, then score."""
-    from seer.evaluation.longbench import score_folder
-
-    predict(
-        data=data,
-        out=out,
-        system=system,
-        engine=engine,
-        model=model,
-        selector=selector,
-        style=style,
-        device=device,
-        tasks=tasks,
-        limit=limit,
-        batch_size=batch_size,
-        concurrency=concurrency,
-        retry_rounds=retry_rounds,
-        retry_failed=retry_failed,
-        reasoning_tokens=reasoning_tokens,
-        prompts=prompts,
-        max_context_tokens=max_context_tokens,
-        labels=labels,
-        match=match,
-        settings=settings,
-    )
-    scored = score_folder(out, postprocess=postprocess, code_ratio=code_ratio)
-    show_scores(scored, as_json)
-
-
-@app.command()
-def predict(
-    data: Data,
-    out: Out,
-    system: SystemName = "seer",
-    engine: Engine = "hf",
-    model: Model = None,
-    selector: Selector = "model",
-    style: Style = "seer",
-    device: Device = "auto",
-    tasks: Tasks = None,
-    limit: Limit = None,
-    batch_size: BatchSize = 8,
-    concurrency: Concurrency = 1,
-    retry_rounds: RetryRounds = 3,
-    retry_failed: RetryFailed = False,
-    reasoning_tokens: ReasoningTokens = None,
-    prompts: Prompts = None,
-    max_context_tokens: MaxContext = None,
-    labels: Labels = None,
-    match: Match = None,
-    settings: Settings = None,
-) -> None:
-    """Predict only. The same command goes on with an interrupted run; every input gets a result."""
-    from seer.config import load_config
-    from seer.counting import load_counter
-    from seer.evaluation.pages import matched_budgets, read_page_labels
-    from seer.evaluation.predict import PredictOptions
-    from seer.evaluation.predict import predict as predict_records
-    from seer.evaluation.tasks import load_templates
-    from seer.policy import ReadingPolicy
-    from seer.systems.base import build_system
-
-    records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
-    options = PredictOptions(
-        benchmark=benchmark,
-        batch_size=batch_size,
-        concurrency=concurrency,
-        retry_rounds=retry_rounds,
-        retry_failed=retry_failed,
-        reasoning_tokens=_reasoning_tokens(system) if reasoning_tokens is None else reasoning_tokens,
-        max_context_tokens=max_context_tokens,
-        templates=load_templates(prompts) if prompts else None,
-        gold_pages=read_page_labels(labels) if labels else {},
-        page_budgets=matched_budgets(match) if match else {},
-    )
-    policy = load_config(ReadingPolicy, None, settings or [])
-    built = build_system(
-        system, engine=engine, model=model, selector=selector, style=style, policy=policy, device=device
-    )
-    describe: Mapping[str, Any] = {
-        "engine": engine,
-        "model": model,
-        "selector": selector,
-        "style": style,
-        "policy": policy.model_dump(mode="json"),
-    }
-    count = load_counter(model).count if max_context_tokens is not None else None
-    with _progress() as on_progress:
-        summary = predict_records(
-            records, built, out, options, describe=describe, count_tokens=count, on_progress=on_progress
-        )
-    typer.echo(
-        f"{summary.num_inputs} inputs: {summary.num_already_done} done before, {summary.num_predicted} predicted now, "
-        f"{summary.num_failed} failed in all",
-        err=True,
-    )
+app.command()(longbench)
+app.command()(predict)
+app.command()(label)
 
 
 @app.command()
@@ -251,14 +113,14 @@ def report(
     seed: Annotated[int, typer.Option(help="For bootstrap intervals and permutation tests.")] = 0,
 ) -> None:
     """Compare runs: tables, plots, intervals and cases in HTML, Markdown and JSON."""
-    from seer.evaluation.longbench import EXIT_GAPS
+    from seer.evaluation.longbench import EXIT_GAPS, read_data
     from seer.evaluation.pages import read_page_labels
     from seer.evaluation.report import build_report, write_report
     from seer.evaluation.runs import load_run
 
     loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]
     gold = read_page_labels(labels) if labels else None
-    records = read_data(data, None, None)[0] if data and labels else ()
+    records = read_data(data)[0] if data and labels else ()
     built = build_report(loaded, title=title, gold_pages=gold, records=records, seed=seed)
     for path in write_report(built, out):
         typer.echo(str(path))
@@ -270,17 +132,20 @@ def report(
 def probe(
     run: Annotated[Path, typer.Argument(help="A run of ours, made with --batch-size 1; its inputs are probed.")],
     data: Data,
+    base_url: BaseUrl = None,
+    engine_args: EngineArgs = None,
     device: Device = "auto",
 ) -> None:
     """Time prefill apart: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run."""
     from seer.config import build_config
+    from seer.evaluation.longbench import read_data
     from seer.evaluation.probing import probe_run
     from seer.evaluation.runfiles import require_manifest
     from seer.policy import ReadingPolicy
     from seer.systems.base import build_system
 
     told = require_manifest(run)
-    records, _ = read_data(data, list(told["num_inputs"]), None)
+    records, _ = read_data(data, list(told["num_inputs"]))
     built = build_system(
         told["system"].removeprefix("seer+"),
         engine=told["engine"],
@@ -289,8 +154,9 @@ def probe(
         style=told["style"],
         policy=build_config(ReadingPolicy, told["policy"], where=f"the policy of '{run}'"),
         device=device,
+        **engine_options(base_url, engine_args),
     )
-    with _progress("probing") as on_progress:
+    with progress("probing") as on_progress:
         number = probe_run(records, built, run, lambda done, total: on_progress(done, total, 0))
     typer.echo(f"{number} prefill probes added to {run}", err=True)
 
@@ -311,11 +177,12 @@ def tokens(
 
     from seer.counting import tekken_encoder
     from seer.evaluation.dryrun import dry_token_tables
+    from seer.evaluation.longbench import read_data
     from seer.models import load_encoder
 
     records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
     encoder = load_encoder(model)[0] if model else tekken_encoder()
-    with _progress("counting") as on_progress:
+    with progress("counting") as on_progress:
         tables = dry_token_tables(
             records, encoder, style, benchmark=benchmark, on_progress=lambda done, total: on_progress(done, total, 0)
         )
@@ -324,60 +191,3 @@ def tokens(
         typer.echo(
             json.dumps({"counter": model or "tekken", **{name: asdict(table) for name, table in tables.items()}})
         )
-
-
-# ── Predicting ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _reasoning_tokens(system: str) -> int:
-    return 0 if system in ("visual", "text") else REASONING_TOKENS
-
-
-def read_data(folder: Path, tasks: list[str] | None, limit: int | None) -> tuple[list[LongBenchRecord], Benchmark]:
-    """The records of a data folder, or of its folder `data`, in the benchmark's order; and the benchmark."""
-    from itertools import islice
-
-    from seer.errors import InputError
-    from seer.evaluation.benchmarks import load_benchmark
-    from seer.evaluation.longbench import read_records
-
-    if limit is not None and limit < 1:
-        raise InputError(f"--limit is {limit}; give at least 1 input per task")
-    benchmark = load_benchmark(folder)
-    wanted = [benchmark.find(name.strip()).name for name in tasks] if tasks else list(benchmark.tasks)
-    for place in (folder, folder / "data"):
-        files = {name: place / f"{name}.jsonl" for name in wanted if (place / f"{name}.jsonl").is_file()}
-        if files:
-            break
-    missing = [name for name in tasks or () if name.strip() not in files]
-    if missing or not files:
-        raise InputError(
-            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of {benchmark.name}'s records"
-        )
-    records = [
-        record for name, file in files.items() for record in islice(read_records(file, benchmark.tasks[name]), limit)
-    ]
-    return records, benchmark
-
-
-@contextmanager
-def _progress(doing: str = "predicting") -> Iterator[OnProgress]:
-    """A bar on standard error, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        line = bar.add_task(doing, total=None, failed=0)
-
-        def show(done: int, total: int, failed: int) -> None:
-            bar.update(line, completed=done, total=total, failed=failed)
-
-        yield show

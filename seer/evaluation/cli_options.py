@@ -1,9 +1,13 @@
-"""Options that several `seer eval` commands share."""
+"""Options that several `seer eval` commands share, one by one and as records."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -17,7 +21,13 @@ SystemName = Annotated[
         "--system", help="seer, seer-k0 (no retrieval), visual, text, auto, or a forced selector such as bm25."
     ),
 ]
-Engine = Annotated[str, typer.Option(help="hf, scripted (no model: selects page 1 and quotes it), …")]
+Engine = Annotated[
+    str, typer.Option(help="hf, vllm, openai (an address), or scripted (no model: selects page 1 and quotes it).")
+]
+BaseUrl = Annotated[str | None, typer.Option(help="Address for the openai engine, e.g. http://127.0.0.1:8000/v1.")]
+EngineArgs = Annotated[
+    list[str] | None, typer.Option("--engine-arg", help="Any argument of the engine, e.g. max_model_len=32768.")
+]
 Model = Annotated[str | None, typer.Option(help="Checkpoint folder, or the model's name where the engine has one.")]
 Selector = Annotated[
     str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
@@ -45,3 +55,66 @@ PostprocessOption = Annotated[str, typer.Option("--postprocess", help="official,
 CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the scores as one last line of JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemOptions:
+    """Which system predicts, and how inputs are driven through it."""
+
+    out: Out
+    system: SystemName = "seer"
+    engine: Engine = "hf"
+    model: Model = None
+    base_url: BaseUrl = None
+    engine_args: EngineArgs = None
+    selector: Selector = "model"
+    style: Style = "seer"
+    device: Device = "auto"
+    limit: Limit = None
+    batch_size: BatchSize = 8
+    concurrency: Concurrency = 1
+    retry_rounds: RetryRounds = 3
+    retry_failed: RetryFailed = False
+    reasoning_tokens: ReasoningTokens = None
+    settings: Settings = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongBenchOptions(SystemOptions):
+    """What predicts records in LongBench's form."""
+
+    data: Data
+    tasks: Tasks = None
+    prompts: Prompts = None
+    max_context_tokens: MaxContext = None
+    labels: Labels = None
+    match: Match = None
+
+
+def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For a command whose first argument is a record of options: typer sees every field of it as an option."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        hints = get_type_hints(kind, include_extras=True)
+        taken = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in sorted(fields(kind), key=lambda field: field.default is not MISSING)
+        ]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            record = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            command(record, **given)
+
+        parameters = [*taken, *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from seer.evaluation.docqa import DocQAReport
+    from seer.evaluation.labels import LabelReport
     from seer.evaluation.longbench import ScoreReport
     from seer.evaluation.tokens import TokenTable
 
@@ -73,6 +74,31 @@ def show_docqa(report: DocQAReport, as_json: bool) -> None:
         table.add_column(name, justify="right")
     for name, group in {"all": report.overall, **report.groups}.items():
         table.add_row(name, f"{100 * group.accuracy:.2f}", f"{100 * group.f1:.2f}", str(group.num_questions))
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+
+
+def show_labels(report: LabelReport, as_json: bool) -> None:
+    """What the judge said, and what it could not say."""
+    from rich.console import Console
+    from rich.table import Table
+
+    counts = report.to_json()
+    table = Table(title=f"Page labels of {counts['inputs']} inputs")
+    table.add_column("what", no_wrap=True)
+    table.add_column("count", justify="right")
+    table.add_row("labelled inputs", f"{counts['labelled']:,}")
+    table.add_row("of these, without a necessary page", f"{counts['labelled_empty']:,}")
+    table.add_row("pages judged", f"{counts['pages']:,}")
+    table.add_row("necessary pages", f"{counts['relevant_pages']:,}")
+    for reason, number in counts["unlabelled"].items():
+        table.add_row(f"not labelled: {reason}", f"{number:,}")
+    for name, number in counts["replies"].items():
+        table.add_row(name.replace("_", " "), f"{number:,}")
+    table.add_row("calls, earlier runs included", f"{counts['calls']:,}")
+    table.add_row("tokens, earlier runs included", f"{counts['tokens']:,}")
+    for name, value in counts.get("agreement", {}).items():
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        table.add_row(f"against the reference: {name.replace('_', ' ')}", shown)
     Console(stderr=as_json, highlight=False, markup=False).print(table)
 
 

@@ -18,13 +18,14 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
 from seer.evaluation.docqa_rules import NOT_ANSWERABLE, AnswerFormat, DocProtocol, read_format, score_answer
+from seer.evaluation.jsonlines import read_json_lines
 
 
 @dataclass(frozen=True)
@@ -136,16 +137,20 @@ def _groupings(records: Sequence[DocQARecord]) -> dict[str, Callable[[DocQARecor
 
 def read_docqa(path: str | Path) -> list[DocQARecord]:
     """MMLongBench-Doc's JSON list or LongDocURL's JSON lines. A missing id is made from the row number."""
+    return [_to_record(fields, place, row) for row, (place, fields) in enumerate(_read_rows(Path(path)))]
+
+
+def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each record behind its place in words."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        rows = (
-            json.loads(text)
-            if text.lstrip().startswith("[")
-            else [json.loads(row) for row in text.split("\n") if row.strip()]
-        )
+        text = path.read_text(encoding="utf-8")
+        rows = json.loads(text) if text.lstrip().startswith("[") else None
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read as JSON: {error}") from None
-    return [_to_record(fields, f"'{path}', record {row}", row) for row, fields in enumerate(rows)]
+    if rows is None:
+        yield from read_json_lines(path)
+    else:
+        yield from ((f"'{path}', record {row}", fields) for row, fields in enumerate(rows))
 
 
 def _to_record(fields: Any, place: str, row: int) -> DocQARecord:
@@ -177,17 +182,13 @@ def _list(value: Any, place: str) -> list[Any]:
 
 def read_docqa_predictions(path: str | Path) -> dict[str, str | None]:
     """Short answers by id, from JSON lines with `id` and `pred`. A null, or the status "failed", is a failed input."""
-    try:
-        rows = [json.loads(row) for row in Path(path).read_text(encoding="utf-8").split("\n") if row.strip()]
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read as JSON lines: {error}") from None
     predictions: dict[str, str | None] = {}
-    for number, fields in enumerate(rows, 1):
-        if not isinstance(fields, dict) or not {"id", "pred"} <= fields.keys():
-            raise InputError(f"'{path}', record {number}: needs an object with 'id' and 'pred'")
+    for place, fields in read_json_lines(path):
+        if not {"id", "pred"} <= fields.keys():
+            raise InputError(f"{place}: needs an object with 'id' and 'pred'; has {sorted(fields)}")
         identifier, prediction = str(fields["id"]), fields["pred"]
         if identifier in predictions:
-            raise InputError(f"'{path}', record {number}: the id '{identifier}' stands twice")
+            raise InputError(f"{place}: the id '{identifier}' stands twice")
         failed = prediction is None or fields.get("status") == "failed"
         predictions[identifier] = None if failed else str(prediction)
     return predictions

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from seer.evaluation.longbench import LongBenchRecord
-from seer.evaluation.predict import PredictOptions, answer_every, to_prediction, to_task
+from seer.evaluation.predict import PredictOptions, to_input
+from seer.evaluation.predicting import answer_every, to_prediction
 from seer.evaluation.tasks import LONGBENCH, Benchmark
 from seer.evaluation.tokens import TokenRow, TokenTable, token_table
 from seer.schema import Document, Prediction
@@ -61,10 +62,10 @@ def dry_token_tables(
         system = ReadingSystem(name, Reader(cast(Any, engine), selector, policy), style)
         predictions: dict[str, dict[str, Prediction]] = {}
         for first in range(0, len(records), _BATCH):
-            batch = records[first : first + _BATCH]
-            answers = answer_every([to_task(record, options, None) for record in batch], system)
-            for record, answer in zip(batch, answers, strict=True):
-                predictions.setdefault(record.task, {})[record.id] = to_prediction(record, answer, name)
+            batch = [to_input(record, options) for record in records[first : first + _BATCH]]
+            answers = answer_every([one.to_task() for one in batch], system)
+            for one, answer in zip(batch, answers, strict=True):
+                predictions.setdefault(one.task, {})[one.id] = to_prediction(one, answer, name)
             engine.requests.clear()  # kept for tests to look at; a whole benchmark of them would fill the memory
             if on_progress:
                 on_progress(number * len(records) + first + len(batch), len(ways) * len(records))

@@ -17,7 +17,7 @@ from typing import cast
 from seer.evaluation.chinese import cut_words
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import PageMetric, PageScore, lexical_overlap, page_score, split_at_median
-from seer.evaluation.tasks import LONGBENCH, Benchmark, build_context, build_question
+from seer.evaluation.tasks import LONGBENCH, Benchmark, bare_question, build_context
 
 GoldPages = Mapping[str, tuple[int, ...]]
 Selections = Mapping[str, tuple[int, ...]]
@@ -69,7 +69,7 @@ def select_with_budgets(
     for done, record in enumerate(wanted, 1):
         task = benchmark.find(record.task)
         document = render_text(build_context(task, record.input, record.context), style, name=record.id)
-        question = record.input.strip() or build_question(task, record.input)
+        question = bare_question(task, record.input)
         for name, selector in selectors.items():
             selections[name][record.id] = selector.select(document, question, budgets[record.id])
         selections["all"][record.id] = tuple(page.number for page in document.pages)

@@ -15,15 +15,16 @@ inputs there should be is what the run's own manifest says, else the size of the
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
-from seer.evaluation.benchmarks import from_manifest
+from seer.evaluation.benchmarks import from_manifest, load_benchmark
+from seer.evaluation.jsonlines import read_json_lines
 from seer.evaluation.runfiles import NUM_INPUTS, read_manifest
 from seer.evaluation.scorers import CodeRatio, Metric, Postprocess, Score, postprocess, score_sample
 from seer.evaluation.tasks import LONGBENCH, Benchmark, Task
@@ -52,8 +53,7 @@ class LongBenchRecord:
 
 def read_records(path: str | Path, task: Task) -> Iterator[LongBenchRecord]:
     """Read a task's JSONL file. `question` is accepted for `input`; a missing id is made from the row number."""
-    for row, fields in enumerate(_read_json_lines(Path(path))):
-        place = f"'{path}', record {row + 1}"
+    for row, (place, fields) in enumerate(read_json_lines(path)):
         text = fields.get("input", fields.get("question"))
         if not isinstance(text, str) or not isinstance(fields.get("context"), str):
             raise InputError(f"{place}: needs the texts 'input' (or 'question') and 'context'; has {sorted(fields)}")
@@ -72,24 +72,30 @@ def read_records(path: str | Path, task: Task) -> Iterator[LongBenchRecord]:
         )
 
 
-def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        # Split at "\n" alone: a text may hold other line separators, such as U+2028, unescaped.
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise InputError(f"no file at '{path}'; give a folder with one <task>.jsonl per task") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"'{path}', line {number}: not JSON ({error}); was writing it interrupted?") from None
-        if not isinstance(fields, dict):
-            raise InputError(f"'{path}', line {number}: a JSON object was expected, not {line[:40]!r}")
-        yield fields
+def read_data(
+    folder: Path, tasks: Sequence[str] | None = None, limit: int | None = None
+) -> tuple[list[LongBenchRecord], Benchmark]:
+    """The records of a data folder, or of its folder `data`, in the benchmark's order; and the benchmark.
+
+    `tasks`: only these. `limit`: only the first so many records of each. Raises InputError where there is none.
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"--limit is {limit}; give at least 1 input per task")
+    benchmark = load_benchmark(folder)
+    wanted = [benchmark.find(name.strip()).name for name in tasks] if tasks else list(benchmark.tasks)
+    for place in (folder, folder / "data"):
+        files = {name: place / f"{name}.jsonl" for name in wanted if (place / f"{name}.jsonl").is_file()}
+        if files:
+            break
+    missing = [name for name in tasks or () if name.strip() not in files]
+    if missing or not files:
+        raise InputError(
+            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of {benchmark.name}'s records"
+        )
+    records = [
+        record for name, file in files.items() for record in islice(read_records(file, benchmark.tasks[name]), limit)
+    ]
+    return records, benchmark
 
 
 def _texts(value: Any, place: str, key: str) -> tuple[str, ...]:
@@ -220,9 +226,7 @@ def score_folder(
         raise InputError(f"'{path}' holds no <task>.jsonl of {benchmark.name}; its tasks are {known}")
     expected = manifest.get(NUM_INPUTS) or {name: task.num_records for name, task in benchmark.tasks.items()}
     tasks = {
-        name: _score_task(
-            benchmark.tasks[name], list(_read_json_lines(file)), file, how, ratio, int(expected.get(name, 0))
-        )
+        name: _score_task(benchmark.tasks[name], read_json_lines(file), how, ratio, int(expected.get(name, 0)))
         for name, file in files.items()
     }
     gaps = {name: int(number) for name, number in expected.items() if name not in tasks and number}
@@ -243,16 +247,14 @@ class PartialRunError(InputError):
 
 def _score_task(
     task: Task,
-    lines: Sequence[Mapping[str, Any]],
-    file: Path,
+    lines: Iterable[tuple[str, Mapping[str, Any]]],
     how: Postprocess,
     ratio: CodeRatio,
     num_expected: int,
 ) -> TaskScore:
     scores: dict[str, float] = {}
     num_failures = num_deep = 0
-    for row, fields in enumerate(lines):
-        place = f"'{file}', prediction {row + 1}"
+    for row, (place, fields) in enumerate(lines):
         identifier = str(fields.get("id") or f"{task.name}-{row:04d}")
         if identifier in scores:
             raise InputError(f"{place}: the id '{identifier}' stands twice; each input may be predicted once")

@@ -13,7 +13,6 @@ All are macro means: the mean of each sample's own figure. Rankings are measured
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from seer.errors import InputError
 from seer.evaluation.benchmarks import from_manifest
+from seer.evaluation.jsonlines import read_json_lines
 from seer.evaluation.runfiles import read_manifest, read_predictions
 
 Pages = Collection[int]
@@ -146,21 +146,13 @@ def matched_budgets(run: str | Path, *, least: int = 1) -> dict[str, int]:
 def read_page_labels(path: str | Path) -> dict[str, tuple[int, ...]]:
     """Relevant pages by input id, from JSON lines with `id` and `pages`."""
     labels: dict[str, tuple[int, ...]] = {}
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-            identifier, pages = fields["id"], tuple(fields["pages"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"'{path}', line {number}: needs a JSON object with 'id' and 'pages'") from None
-        if not all(isinstance(page, int) and not isinstance(page, bool) and page >= 1 for page in pages):
-            raise InputError(f"'{path}', line {number}: pages are numbers from 1, not {list(pages)}")
+    for place, fields in read_json_lines(path):
+        identifier, pages = fields.get("id"), fields.get("pages")
+        if not isinstance(identifier, str) or not isinstance(pages, list):
+            raise InputError(f"{place}: needs a text 'id' and a list 'pages'; has {sorted(fields)}")
+        if not all(type(page) is int and page >= 1 for page in pages):
+            raise InputError(f"{place}: pages are numbers from 1, not {pages}")
         if identifier in labels:
-            raise InputError(f"'{path}', line {number}: the id '{identifier}' stands twice")
+            raise InputError(f"{place}: the id '{identifier}' stands twice")
         labels[identifier] = tuple(sorted(set(pages)))
     return labels

@@ -82,23 +82,29 @@ class RunFolder:
             append_lines(self.path / f"{task}.jsonl", lines)
 
     def open_manifest(self, asked: Mapping[str, Any], session: Mapping[str, Any]) -> None:
-        """Write what this run is; refuse to go on with a run that is another one.
-
-        Everything in `asked` but the number of inputs must be as it was; `session` is added to the list of sessions.
-        """
-        before = read_manifest(self.path)
-        asked = json.loads(json.dumps(asked))  # as it will be read back: lists for tuples
-        for key in before.keys() | asked.keys() if before else ():
-            if key not in (SESSIONS, NUM_INPUTS) and before.get(key) != asked.get(key):
-                raise ConfigError(
-                    f"'{self.path}' holds a run with {key} {before.get(key)!r}, not {asked.get(key)!r}; "
-                    f"give another folder, or the same settings to go on with it"
-                )
+        """Write what this run is; `session` is added to the list of sessions. Raises what `check_manifest` raises."""
+        before = check_manifest(self.path, asked)
         counts = dict(before.get(NUM_INPUTS, {}))
         for task, number in asked[NUM_INPUTS].items():
             counts[task] = max(number, counts.get(task, 0))  # what was asked for once stays asked for
         manifest = {**asked, NUM_INPUTS: counts, SESSIONS: [*before.get(SESSIONS, ()), dict(session)]}
         write_whole(self.path / MANIFEST_NAME, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+
+
+def check_manifest(folder: str | Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a folder says of the run that it holds; empty where it holds none.
+
+    Raises ConfigError where that is another run: everything in `asked` but the number of inputs must be as it was.
+    """
+    before = read_manifest(Path(folder))
+    asked = json.loads(json.dumps(asked))  # as it will be read back: lists for tuples
+    for key in sorted(before.keys() | asked.keys()) if before else ():
+        if key not in (SESSIONS, NUM_INPUTS) and before.get(key) != asked.get(key):
+            raise ConfigError(
+                f"'{folder}' holds a run with {key} {before.get(key)!r}, not {asked.get(key)!r}; "
+                f"give another folder, or the same settings to go on with it"
+            )
+    return before
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

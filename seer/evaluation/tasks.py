@@ -263,6 +263,11 @@ def build_context(task: Task, record_input: str, record_context: str) -> str:
     return record_context + record_input if task.input_ends_document else record_context
 
 
+def bare_question(task: Task, record_input: str) -> str:
+    """What a record asks, without instructions; our wording of the task where its records ask nothing, as summaries."""
+    return record_input.strip() or build_question(task, record_input)
+
+
 def build_question(task: Task, record_input: str, templates: Mapping[str, str] | None = None) -> str:
     """The question put to a system that is given the document apart.
 

@@ -99,6 +99,13 @@ SYSTEMS = (*_MODES, "bm25", "first", "random", "all", "oracle", "dense", "hybrid
 """`seer` and its controls by mode; the rest force the selection and keep everything else."""
 
 
+def system_name(name: str) -> str:
+    """What runs call the system that `build_system` makes of this name. Raises InputError for an unknown one."""
+    if name not in SYSTEMS:
+        raise InputError(f"no system '{name}'; known: {', '.join(SYSTEMS)}")
+    return name if name in _MODES else f"seer+{name}"
+
+
 def build_system(
     name: str,
     *,
@@ -111,15 +118,14 @@ def build_system(
     **engine_options: Any,
 ) -> System:
     """The system of this name over an engine. Raises InputError for an unknown name, ModelError for a bad checkpoint."""
-    if name not in SYSTEMS:
-        raise InputError(f"no system '{name}'; known: {', '.join(SYSTEMS)}")
+    called = system_name(name)
     changes = _MODES.get(name, {})
     if name not in _MODES:
         selector = name
     chosen = build_selector(selector, seed=seed, gold=lambda document, question: ())
     rules = (policy or ReadingPolicy()).model_copy(update=changes)
     reader = Reader(build_engine(engine, model=model, **engine_options), chosen, rules)
-    return ReadingSystem(name if name in _MODES else f"seer+{name}", reader, style)
+    return ReadingSystem(called, reader, style)
 
 
 def build_engine(name: str, *, model: str | None = None, **options: Any) -> Any:

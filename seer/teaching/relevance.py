@@ -19,7 +19,7 @@ from typing import Literal
 from seer.teaching.teachers import Teacher
 from seer.teaching.verdicts import judge_messages, parse_verdict
 
-Problem = Literal["unparsed", "failed", "too_long"]
+Problem = Literal["unparsed", "refused", "too_long"]
 _TOO_LONG = re.compile(r"context length|context window|maximum length|max_model_len|too (long|large|many tokens)", re.I)
 
 
@@ -78,7 +78,7 @@ async def judge_page(
         reply = await teacher.ask(messages, draw=draw)
         notes["judge_replies"] += 1
         if reply.error:
-            return PageVerdict(None, notes, "too_long" if is_too_long(reply.error) else "failed", reply.error)
+            return PageVerdict(None, notes, "too_long" if is_too_long(reply.error) else "refused", reply.error)
         verdict = parse_verdict(reply.text, reply.finish)
         if verdict in ("yes", "no"):
             return PageVerdict(verdict == "yes", notes)

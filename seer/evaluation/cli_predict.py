@@ -1,0 +1,132 @@
+"""The commands of `seer eval` that ask a system: longbench, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from seer.evaluation.cli_options import (
+    AsJson,
+    CodeRatioOption,
+    LongBenchOptions,
+    PostprocessOption,
+    SystemOptions,
+    takes,
+)
+from seer.evaluation.cli_progress import progress
+from seer.evaluation.cli_tables import show_scores
+
+if TYPE_CHECKING:
+    from seer.evaluation.predicting import Input, LoopOptions, RunSummary
+    from seer.policy import ReadingPolicy
+
+REASONING_TOKENS = 1024
+"""The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
+
+
+@takes(LongBenchOptions)
+def longbench(
+    options: LongBenchOptions,
+    postprocess: PostprocessOption = "official",
+    code_ratio: CodeRatioOption = "difflib",
+    as_json: AsJson = False,
+) -> None:
+    """Predict with a system over LongBench records, then score."""
+    from seer.evaluation.longbench import score_folder
+
+    predict_longbench(options)
+    show_scores(score_folder(options.out, postprocess=postprocess, code_ratio=code_ratio), as_json)
+
+
+@takes(LongBenchOptions)
+def predict(options: LongBenchOptions) -> None:
+    """Predict only. The same command goes on with an interrupted run; every input gets a result."""
+    predict_longbench(options)
+
+
+def predict_longbench(options: LongBenchOptions) -> None:
+    from seer.counting import load_counter
+    from seer.evaluation.longbench import read_data
+    from seer.evaluation.pages import matched_budgets, read_page_labels
+    from seer.evaluation.predict import PredictOptions, plan_run
+    from seer.evaluation.tasks import load_templates
+    from seer.systems.base import system_name
+
+    records, benchmark = read_data(options.data, options.tasks.split(",") if options.tasks else None, options.limit)
+    rules = PredictOptions(
+        benchmark=benchmark,
+        batch_size=options.batch_size,
+        concurrency=options.concurrency,
+        retry_rounds=options.retry_rounds,
+        retry_failed=options.retry_failed,
+        reasoning_tokens=reasoning_tokens(options),
+        max_context_tokens=options.max_context_tokens,
+        templates=load_templates(options.prompts) if options.prompts else None,
+        gold_pages=read_page_labels(options.labels) if options.labels else {},
+        page_budgets=matched_budgets(options.match) if options.match else {},
+    )
+    policy = read_policy(options)
+    count = load_counter(options.model).count if options.max_context_tokens is not None else None
+    inputs, manifest = plan_run(records, system_name(options.system), rules, described(options, policy), count)
+    run_system(options, policy, inputs, manifest, rules)
+
+
+def run_system(
+    options: SystemOptions,
+    policy: ReadingPolicy,
+    inputs: list[Input],
+    manifest: Mapping[str, Any],
+    rules: LoopOptions,
+) -> RunSummary:
+    """Check the run's folder, and only then load the model and predict."""
+    from seer.evaluation.predicting import run_inputs
+    from seer.evaluation.runfiles import check_manifest
+    from seer.systems.base import build_system
+
+    check_manifest(options.out, manifest)
+    system = build_system(
+        options.system,
+        engine=options.engine,
+        model=options.model,
+        selector=options.selector,
+        style=options.style,
+        policy=policy,
+        device=options.device,
+        **engine_options(options.base_url, options.engine_args),
+    )
+    with progress("predicting") as on_progress:
+        summary = run_inputs(inputs, system, options.out, manifest, rules, on_progress)
+    typer.echo(
+        f"{summary.num_inputs} inputs: {summary.num_already_done} done before, {summary.num_predicted} predicted now, "
+        f"{summary.num_failed} failed in all",
+        err=True,
+    )
+    return summary
+
+
+def described(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:
+    """What makes a run what it is, beside its benchmark."""
+    named = {name: getattr(options, name) for name in ("engine", "model", "selector", "style")}
+    return {**named, "policy": policy.model_dump(mode="json")}
+
+
+def read_policy(options: SystemOptions) -> ReadingPolicy:
+    from seer.config import load_config
+    from seer.policy import ReadingPolicy
+
+    return load_config(ReadingPolicy, None, options.settings or [])
+
+
+def reasoning_tokens(options: SystemOptions) -> int:
+    if options.reasoning_tokens is not None:
+        return options.reasoning_tokens
+    return 0 if options.system in ("visual", "text") else REASONING_TOKENS
+
+
+def engine_options(base_url: str | None, arguments: Sequence[str] | None) -> dict[str, Any]:
+    """What an engine is given beside its model. Raises InputError for an argument that is none."""
+    from seer.systems.base import parse_engine_arguments
+
+    return {**({} if base_url is None else {"base_url": base_url}), **parse_engine_arguments(arguments or ())}
