@@ -4,23 +4,22 @@
     guard = Guard(index, GuardSpec())
     guard.check(sample)                                  # None, or the Rejection
 
-Texts are levelled to their letters and digits, so that case, space and punctuation hide nothing, and cut into n-grams
-of characters, hashed to 64 bits; one context gram of sixteen is kept, chosen by its hash, the same on both sides. The
-share of a record's grams that stand in the benchmark is its overlap. All of LongBench takes some tens of megabytes.
+The share of a record's n-grams (`data_pipeline.ngrams`) that stand in the benchmark is its overlap. One context gram of
+sixteen is kept, chosen by its hash, the same on both sides: all of LongBench takes some tens of megabytes.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from data_pipeline.ngrams import QUESTION_GRAM_CHARS, RollingHash, context_grams, fenced, levelled, union
 from data_pipeline.rawfiles import read_rows
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import GuardSpec
@@ -30,11 +29,6 @@ from seer.errors import DocumentNotFound, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-QUESTION_GRAM_CHARS = 16
-CONTEXT_GRAM_CHARS = 48
-DENSE_CONTEXT_GRAM_CHARS = 16
-"""For Chinese and other scripts in which a character says as much as a short word."""
-_KEEP_ONE_OF = 16
 _MIN_QUESTION_CHARS = 12
 _FIXED_QUESTIONS = frozenset({NEXT_LINE_QUESTION, SUMMARY_QUESTION})
 _EMBEDDED_QUESTION = re.compile(r"^(?:Question|Q|问题)[:：]\s*(.+)$", re.M)
@@ -56,7 +50,7 @@ class BenchmarkIndex:
         """Read LongBench files (`input` or `question`, and `context`). Raises DocumentNotFound, InputError."""
         questions: list[NDArray[np.uint64]] = []
         question_grams: list[NDArray[np.uint64]] = []
-        context_grams: list[NDArray[np.uint64]] = []
+        sampled_grams: list[NDArray[np.uint64]] = []
         records = 0
         for row in read_rows(str(path), max_bytes=1 << 30):
             if isinstance(row, Rejection):
@@ -65,12 +59,11 @@ class BenchmarkIndex:
             if not isinstance(asked, str) or not isinstance(context, str):
                 raise InputError(f"'{path}' holds a record without 'input' (or 'question') and 'context'")
             records += 1
-            for question in (asked, *_EMBEDDED_QUESTION.findall(asked)):
-                names = levelled(question)
-                questions.append(np.array([whole_hash(names)], np.uint64))
-                question_grams.append(_windows(names, QUESTION_GRAM_CHARS))
-            context_grams.append(context_sample(context))
-        return cls(_union(questions), _union(question_grams), _union(context_grams), records)
+            hashes = RollingHash([levelled(text) for text in (asked, *_EMBEDDED_QUESTION.findall(asked))])
+            questions.append(hashes.wholes())
+            question_grams.append(hashes.grams(QUESTION_GRAM_CHARS).hashes)
+            sampled_grams.append(context_grams([context]).hashes)
+        return cls(union(questions), union(question_grams), union(sampled_grams), records)
 
     def save(self, path: str | Path) -> None:
         with Path(path).open("wb") as file:
@@ -104,6 +97,13 @@ class BenchmarkIndex:
             raise InputError(f"'{place}' is no guard index: {error}") from None
 
 
+class Overlap(NamedTuple):
+    """Which share of a sample's grams stands in a benchmark."""
+
+    question: float
+    context: float
+
+
 class Guard:
     """Checks samples against an index, and remembers how close they came."""
 
@@ -113,24 +113,29 @@ class Guard:
         self._question_grams, self._context_grams = fenced(index.question_grams), fenced(index.context_grams)
         self._context_overlap: dict[str, Counter[int]] = defaultdict(Counter)
 
-    def check(self, sample: Sample) -> Rejection | None:
-        """Why this sample must not be trained on; None where nothing speaks against it."""
-        overlap = 0.0 if sample.question in _FIXED_QUESTIONS else self._question_overlap(sample.question)
-        if overlap > self._spec.max_question_overlap:
-            return sample.reject("leaked_question", f"overlap {overlap:.2f}")
-        overlap = share_in(context_sample(sample.context), self._context_grams)
-        self._context_overlap[sample.source][min(9, int(overlap * 10))] += 1
-        if overlap > self._spec.max_context_overlap:
-            return sample.reject("leaked_context", f"overlap {overlap:.2f}")
-        return None
+    def overlaps(self, samples: Sequence[Sample]) -> list[Overlap]:
+        """How far each of these samples stands in the benchmark. Many at once cost less than one by one."""
+        asked = [levelled("" if sample.question in _FIXED_QUESTIONS else sample.question) for sample in samples]
+        hashes = RollingHash(asked)
+        shares = hashes.grams(QUESTION_GRAM_CHARS).shares_in(self._question_grams, len(samples)).tolist()
+        for number, (letters, whole) in enumerate(zip(asked, hashes.wholes().tolist(), strict=True)):
+            if len(letters) < _MIN_QUESTION_CHARS:
+                shares[number] = 0.0  # "Who wrote it?" is everyone's
+            elif whole in self._questions:
+                shares[number] = 1.0
+        contexts = context_grams([sample.context for sample in samples])
+        found = contexts.shares_in(self._context_grams, len(samples)).tolist()
+        return [Overlap(*pair) for pair in zip(shares, found, strict=True)]
 
-    def _question_overlap(self, question: str) -> float:
-        names = levelled(question)
-        if len(names) < _MIN_QUESTION_CHARS:
-            return 0.0  # "Who wrote it?" is everyone's
-        if whole_hash(names) in self._questions:
-            return 1.0
-        return share_in(_windows(names, QUESTION_GRAM_CHARS), self._question_grams)
+    def check(self, sample: Sample, overlap: Overlap | None = None) -> Rejection | None:
+        """Why this sample must not be trained on; None where nothing speaks against it."""
+        question, context = overlap or self.overlaps([sample])[0]
+        if question > self._spec.max_question_overlap:
+            return sample.reject("leaked_question", f"overlap {question:.2f}")
+        self._context_overlap[sample.source][min(9, int(context * 10))] += 1
+        if context > self._spec.max_context_overlap:
+            return sample.reject("leaked_context", f"overlap {context:.2f}")
+        return None
 
     def report(self) -> dict[str, Any]:
         """How many contexts had which overlap, in tenths, by source."""
@@ -143,116 +148,3 @@ class Guard:
             "context_overlap": histograms,
             **self._spec.model_dump(exclude={"benchmark"}),
         }
-
-
-# ── N-grams ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@functools.cache
-def _levels() -> NDArray[np.uint64]:
-    """Code point (of the Basic Multilingual Plane) → a scrambled 64-bit name of its folded letter or digit; else 0."""
-    folded = np.zeros(0x10000, np.uint64)
-    for code in range(0x10000):
-        character = chr(code)
-        if character.isalnum():
-            fold = character.casefold()
-            folded[code] = ord(fold) if len(fold) == 1 and ord(fold) < 0x10000 else code
-    # scrambled, since code points differ in few bits and sums of them would too
-    return np.where(folded > 0, _mix(folded), np.uint64(0))
-
-
-def levelled(text: str) -> NDArray[np.uint64]:
-    """The letters and digits of a text, folded, each as its 64-bit name."""
-    if text.isascii():
-        names = _levels()[:128][np.frombuffer(text.encode("ascii"), np.uint8)]
-    else:
-        codes = _codes(text)
-        names = _levels()[np.minimum(codes, 0xFFFF)]
-        if int(codes.max()) > 0xFFFF:
-            names = np.where(codes > 0xFFFF, _mix(codes.astype(np.uint64)), names)
-    return names[names != 0]
-
-
-def _codes(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _is_dense(text: str, letters: int) -> bool:
-    """Whether most letters belong to scripts in which one says as much as a short word."""
-    return not text.isascii() and int(np.count_nonzero(_codes(text) >= 0x2E80)) > 0.3 * letters
-
-
-_BASE = 0x9E3779B97F4A7C15 | 1
-_INVERSE = pow(_BASE, -1, 1 << 64)
-
-
-def grams(text: str, length: int) -> NDArray[np.uint64]:
-    """The distinct 64-bit hashes of all runs of `length` letters and digits; none where the text is shorter."""
-    return np.unique(_windows(levelled(text), length))
-
-
-def _windows(names: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
-    """A rolling polynomial hash over running sums, modulo 2^64; all windows at once."""
-    if len(names) < length or not length:
-        return np.zeros(0, np.uint64)
-    powers, inverses = _powers(len(names))
-    sums = np.zeros(len(names) + 1, np.uint64)
-    np.cumsum(names * powers, out=sums[1:])
-    return (sums[length:] - sums[:-length]) * inverses[: len(names) - length + 1]
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection that spreads every bit over all."""
-    mixed = values ^ (values >> np.uint64(33))
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        mixed *= np.uint64(factor)
-        mixed ^= mixed >> np.uint64(33)
-    return mixed
-
-
-_cached_powers: tuple[NDArray[np.uint64], NDArray[np.uint64]] = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-
-
-def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    global _cached_powers
-    if len(_cached_powers[0]) < count:
-        size = max(4096, 1 << (count - 1).bit_length())
-        made = []
-        for base in (_BASE, _INVERSE):
-            factors = np.full(size, base, np.uint64)
-            factors[0] = 1
-            made.append(np.cumprod(factors))
-        if size > 1 << 20:  # rare giants are not kept
-            return made[0][:count], made[1][:count]
-        _cached_powers = (made[0], made[1])
-    return _cached_powers[0][:count], _cached_powers[1][:count]
-
-
-def context_sample(text: str) -> NDArray[np.uint64]:
-    """The sampled grams of a context, in reading order; which ones are kept depends on their hashes alone."""
-    names = levelled(text)
-    windows = _windows(names, DENSE_CONTEXT_GRAM_CHARS if _is_dense(text, len(names)) else CONTEXT_GRAM_CHARS)
-    # by the top bits: every character reaches them
-    return windows[windows < np.uint64((1 << 64) // _KEEP_ONE_OF)]
-
-
-def whole_hash(names: NDArray[np.uint64]) -> int:
-    """The hash of a whole text, equal to that of its one window of full length."""
-    return int((names * _powers(len(names))[0]).sum())
-
-
-def fenced(index: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A sorted index with a last value that every search ends at."""
-    return np.append(index, np.uint64((1 << 64) - 1))
-
-
-def share_in(values: NDArray[np.uint64], index: NDArray[np.uint64]) -> float:
-    """The share of `values` that stands in the sorted, fenced `index`."""
-    if not len(values):
-        return 0.0
-    return int(np.count_nonzero(index[np.searchsorted(index, values)] == values)) / len(values)
-
-
-def _union(parts: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    arrays = list(parts)
-    return np.unique(np.concatenate(arrays)) if arrays else np.zeros(0, np.uint64)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from data_pipeline.guard import BenchmarkIndex, Guard
+from data_pipeline.guard import BenchmarkIndex, Guard, Overlap
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.sources import load
 from data_pipeline.variants import Pool, variants
 
 Item = Sample | Rejection
+_BATCH_ITEMS, _BATCH_CHARS = 32, 1 << 16
+"""Small enough that calls in flight do not wait for it."""
 
 
 class Preparation:
@@ -35,17 +37,25 @@ class Preparation:
         max_bytes = int(self.config.max_record_mb * (1 << 20))
         for spec in self.config.sources:
             pool = Pool()
-            for item in load(spec, max_bytes, self._count_row):
+            for item, overlap in self._compared(load(spec, max_bytes, self._count_row)):
                 if isinstance(item, Sample):
-                    yield from self._admit(item, seen, pool)
+                    yield from self._admit(item, overlap, seen, pool)
                 else:
                     yield item
 
-    def _admit(self, sample: Sample, seen: SeenIds, pool: Pool) -> Iterator[Item]:
+    def _compared(self, items: Iterable[Item]) -> Iterator[tuple[Item, Overlap | None]]:
+        """Each item, a sample with its overlap; some at a time, since the guard compares many at little more cost."""
+        for batch in batches(items):
+            samples = [item for item in batch if isinstance(item, Sample)]
+            overlaps = iter(self.guard.overlaps(samples) if self.guard and samples else ())
+            for item in batch:
+                yield item, next(overlaps, None) if isinstance(item, Sample) else None
+
+    def _admit(self, sample: Sample, overlap: Overlap | None, seen: SeenIds, pool: Pool) -> Iterator[Item]:
         if not seen.add(sample.key):
             yield sample.reject("duplicate_id")
             return
-        leak = self.guard.check(sample) if self.guard else None
+        leak = self.guard.check(sample, overlap) if self.guard else None
         if leak is not None:
             yield leak
             return
@@ -58,6 +68,20 @@ class Preparation:
     def report(self) -> dict[str, Any] | None:
         """How close the sources came to the benchmark; None without a guard."""
         return self.guard.report() if self.guard else None
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Neighbouring items together, bounded in number and in characters."""
+    batch: list[Item] = []
+    chars = 0
+    for item in items:
+        batch.append(item)
+        chars += len(item.context) if isinstance(item, Sample) else 0
+        if len(batch) >= _BATCH_ITEMS or chars >= _BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
 
 
 class SeenIds:

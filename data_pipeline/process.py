@@ -141,14 +141,13 @@ class Process:
         *,
         instead_of: Rejection | None = None,
     ) -> Outcome:
-        side = chance(self.config.seed, "split", sample.document_key)
         return Outcome(
             source=sample.source,
             id=sample.id,
             rejection=rejection,
             trajectories=trajectories or {},
             instead_of=instead_of,
-            split="validation" if side < self.config.validation_share else "train",
+            split=self._split(sample),
             pages=len(pages),
             vision_tokens=sum(page.vision_tokens for page in pages),
             relevant_pages=len(relevance.pages) if relevance else 0,
@@ -159,6 +158,11 @@ class Process:
                 **(notes or {}),
             },
         )
+
+    def _split(self, sample: Sample) -> str:
+        share = self.config.validation_share
+        # a document that is told by its text is hashed for its key: only where it matters
+        return "validation" if share and chance(self.config.seed, "split", sample.document_key) < share else "train"
 
 
 class Tools:

@@ -6,6 +6,7 @@ for row in read_rows("train.jsonl", max_bytes=32 << 20):
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ def _bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
 
 def _parse_line(line: bytes, where: str) -> Row | Rejection:
     try:
-        text = line.decode("utf-8-sig")
+        text = line.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         return Rejection("not_utf8", f"{where}: byte 0x{error.object[error.start]:02x} at {error.start}", id=where)
     try:

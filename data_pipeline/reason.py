@@ -175,4 +175,4 @@ def _words(text: str) -> set[str]:
 
 
 def is_chinese(text: str) -> bool:
-    return len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))
+    return not text.isascii() and len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))

@@ -54,7 +54,9 @@ class Tally:
 
     def add(self, outcome: Outcome, written: bool) -> None:
         """Count one outcome. Raises BuildStopped where faults pass their share."""
-        tally = self.sources.setdefault(outcome.source, SourceTally())
+        tally = self.sources.get(outcome.source)
+        if tally is None:
+            tally = self.sources[outcome.source] = SourceTally()
         tally.records += 1
         self.records += 1
         if outcome.rejection is not None:

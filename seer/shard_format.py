@@ -100,13 +100,16 @@ def row_of(trajectory: Trajectory) -> dict[str, Any]:
             "turns": _turns_adapter().dump_json(trajectory.turns, exclude_defaults=True),
             "relevant_pages": list(trajectory.relevant_pages),
             "answers": [answer.encode() for answer in trajectory.answers],
-            "provenance": json.dumps(trajectory.provenance, ensure_ascii=False, sort_keys=True).encode(),
+            "provenance": _sorted_json(trajectory.provenance).encode(),
         }
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InputError(
             f"trajectory {trajectory.id!r} holds a lone surrogate, which UTF-8 cannot store ({error}); replace it before "
             "writing"
         ) from None
+
+
+_sorted_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 
 
 @functools.cache

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.guard import BenchmarkIndex, Guard, context_sample, fenced, grams, levelled, share_in
+from data_pipeline.guard import BenchmarkIndex, Guard
+from data_pipeline.ngrams import QUESTION_GRAM_CHARS, Grams, RollingHash, context_grams, fenced, grams, levelled
 from data_pipeline.records import Sample
 from data_pipeline.settings import GuardSpec, SourceSpec
 from data_pipeline.sources import load
@@ -123,7 +124,8 @@ def test_grams_equal_those_taken_one_by_one(text: str, length: int) -> None:
 def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: str) -> None:
     inside = grams(text, 8)
     if len(inside):
-        assert share_in(inside, fenced(grams(before + text + after, 8))) == 1.0
+        index = fenced(grams(before + text + after, 8))
+        assert Grams(inside, np.zeros(len(inside), np.intp)).shares_in(index, 1) == [1.0]
 
 
 @settings(deadline=None)
@@ -131,12 +133,23 @@ def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: st
 def test_case_space_and_marks_change_nothing(text: str) -> None:
     if all(character.casefold() == character.lower() for character in text):
         changed = " -- ".join(text)
-        assert np.array_equal(context_sample(text), context_sample(changed))
+        assert np.array_equal(context_grams([text]).hashes, context_grams([changed]).hashes)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(alphabet="aBcd ,坦伯河", max_size=400), min_size=1, max_size=6), st.integers(0, 63))
+def test_texts_overlap_together_as_they_do_alone(texts: list[str], chosen: int) -> None:
+    known = ["nothing", *(text[:200] for number, text in enumerate(texts) if chosen >> number & 1)]
+    hashes = RollingHash([levelled(text) for text in known])
+    grams_of = (hashes.wholes(), hashes.grams(QUESTION_GRAM_CHARS).hashes, context_grams(known).hashes)
+    guard = Guard(BenchmarkIndex(*(np.unique(each) for each in grams_of), records=len(known)), GuardSpec())
+    samples = [sample(question=text, context=text) for text in texts]
+    assert guard.overlaps(samples) == [guard.overlaps([one])[0] for one in samples]
 
 
 def test_sampling_keeps_about_a_sixteenth() -> None:
     text = words(1, 20_000)
-    assert 0.05 < len(context_sample(text)) / len(levelled(text)) < 0.075
+    assert 0.05 < len(context_grams([text]).hashes) / len(levelled(text)) < 0.075
 
 
 def test_longbench_guards_against_itself(shared_data: Path) -> None:
