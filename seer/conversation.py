@@ -30,6 +30,7 @@ from seer.reading_state import (
     OnText,
     ReadingState,
     another_round_fits,
+    full_text_prompt,
     full_text_tokens,
     gate_mode,
     page_costs,
@@ -37,7 +38,7 @@ from seer.reading_state import (
     pages_fit,
     usage_of,
 )
-from seer.schema import Answer, Document, Excerpt, Status, Turn
+from seer.schema import Answer, Document, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
 
 Conversation = Generator[list[Request], list[Generation], Answer]
@@ -98,9 +99,8 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
     if mode == "auto":
         mode = gate_mode(state, chosen)
     if mode == "text":
-        whole = Excerpt(page=0, start=0, text=document.text)
-        state.say(Turn(kind="prompt", text=state.question, excerpts=(whole,)))
-        state.excerpts.append(whole)
+        state.say(full_text_prompt(state))
+        state.excerpts.extend(state.turns[0].excerpts)
         return (yield from _answer(state))
     shown = every
     if mode == "select" and not pages_fit(state, every):

@@ -40,6 +40,8 @@ class ReadingPolicy(Record):
     on_invalid_call: Literal["drop", "reject", "reask"] = "drop"
     """drop: use what is valid in the call. reject: fail the question. reask: ask up to `reasks` times more, then drop."""
     reasks: int = Field(1, ge=1, le=8)
+    chat: bool = True
+    """False: mode text lets the model go on with the bare text, outside any chat template, as base models want it."""
     think: bool = True
     """False: the trace goes from the observation straight to the answer (a model trained so)."""
     max_call_tokens: int = Field(256, ge=16)

@@ -78,9 +78,9 @@ class Piece:
 def layout(turns: Sequence[Turn]) -> list[Piece]:
     """The pieces of a conversation, from the start to what its last turn asks for.
 
-    After a prompt stands the mark that lets the model speak; after an answer stands the stop token. So the pieces of
-    turns[:n] are always a prefix of the pieces of turns[:n + 1]. Raises InputError on an order of turns that no
-    conversation has.
+    After a prompt stands the mark that lets the model speak, unless it stands outside the chat; after an answer stands
+    the stop token. So the pieces of turns[:n] are always a prefix of the pieces of turns[:n + 1]. Raises InputError on
+    an order of turns that no conversation has.
     """
     _check_order(turns)
     pieces: list[Piece] = []
@@ -96,8 +96,12 @@ def _control(name: str, loss_class: LossClass) -> Piece:
 
 def _prompt(turn: Turn, _: str) -> Iterator[Piece]:
     prompt = LossClass.PROMPT
-    for name in (CONTROL.mask, CONTROL.start, CONTROL.user):
+    for name in (CONTROL.mask, CONTROL.start):
         yield _control(name, prompt)
+    if not turn.chat:
+        yield Piece("text", plain_prompt(turn), prompt)
+        return
+    yield _control(CONTROL.user, prompt)
     texts = {excerpt.page: excerpt.text for excerpt in turn.excerpts}
     head = "\n"
     for page in sorted({*turn.pages, *texts}):
@@ -113,6 +117,13 @@ def _prompt(turn: Turn, _: str) -> Iterator[Piece]:
     yield Piece("text", f"{head}\nQuery: {turn.text}", prompt)
     yield _control(CONTROL.assistant, prompt)
     yield Piece("text", "\n", prompt)
+
+
+def plain_prompt(turn: Turn) -> str:
+    """The text that a model goes on with, where a prompt stands outside any chat template."""
+    if turn.pages:
+        raise InputError("a prompt outside the chat template shows text only; it has pages as pictures")
+    return "".join(f"{excerpt.text}\n" for excerpt in turn.excerpts) + turn.text
 
 
 def _call(turn: Turn, _: str) -> Iterator[Piece]:

@@ -109,8 +109,14 @@ def full_text_tokens(state: ReadingState) -> int:
     """What the prompt would take with the whole document as text."""
     if state.encoder is None:
         return 0
+    return len(state.encoder.encode([full_text_prompt(state)], {}))
+
+
+def full_text_prompt(state: ReadingState) -> Turn:
+    """The prompt that holds the whole document as text."""
     whole = Excerpt(page=0, start=0, text=state.document.text)
-    return len(state.encoder.encode([Turn(kind="prompt", text=state.question, excerpts=(whole,))], {}))
+    chat = state.policy.chat or state.policy.mode != "text"
+    return Turn(kind="prompt", text=state.question, excerpts=(whole,), chat=chat)
 
 
 def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:

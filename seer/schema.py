@@ -276,6 +276,8 @@ class Turn(Record):
     text: str = ""
     pages: tuple[int, ...] = ()
     excerpts: tuple[Excerpt, ...] = ()
+    chat: bool = True
+    """False, for a prompt without pictures: the model goes on with the text as it stands, outside any chat template."""
 
 
 class Trajectory(Record):

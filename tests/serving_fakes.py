@@ -44,7 +44,7 @@ class FakeServer:
 
 @contextmanager
 def serve(script: Script, card: dict[str, Any] | None = None) -> Iterator[FakeServer]:
-    """Serve chat completions by `script(body, number of the request)`."""
+    """Serve chat and plain completions by `script(body, number of the request)`."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ def serve(script: Script, card: dict[str, Any] | None = None) -> Iterator[FakeSe
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if not self.path.endswith("/chat/completions"):
+            if not self.path.endswith("/v1/completions" if "prompt" in body else "/chat/completions"):
                 self._send(404, b"{}", {})
                 return
             with lock:
@@ -90,7 +90,8 @@ def serve(script: Script, card: dict[str, Any] | None = None) -> Iterator[FakeSe
                 return
             message = {"role": "assistant", "content": say.text, **say.message}
             usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
-            reply = {"choices": [{"message": message, "finish_reason": say.finish}], "usage": usage}
+            said = {"text": say.text} if "prompt" in body else {"message": message}
+            reply = {"choices": [{**said, "finish_reason": say.finish}], "usage": usage}
             self._send(200, json.dumps(reply).encode(), {})
 
         def _stream(self, say: Say) -> None:

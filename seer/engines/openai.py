@@ -27,7 +27,9 @@ from seer.engines.openai_messages import (
     Continuation,
     ImageFormat,
     Parts,
+    as_chat,
     chat_messages,
+    completion_prompt,
     data_url,
     first_choice,
     read_call,
@@ -166,7 +168,9 @@ class OpenAIEngine:
     async def _attempt(self, request: Request, body: Mapping[str, Any]) -> Generation:
         try:
             async with asyncio.timeout(self.timeout_s):
-                if request.on_text is None:
+                if "prompt" in body:
+                    reply = as_chat(await self._http.post("/completions", body))
+                elif request.on_text is None:
                     reply = await self._http.post("/chat/completions", body)
                 else:
                     streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
@@ -235,12 +239,16 @@ class OpenAIEngine:
 
 
 def request_body(request: Request, urls: Mapping[int, str], abilities: Abilities) -> dict[str, Any]:
-    """The body of a chat completion."""
-    messages, goes_on = chat_messages(request.turns, urls, abilities.continuation)
+    """The body of a chat completion; of a plain one, with `prompt` for `messages`, where the prompt stands outside the chat."""
+    prompt, goes_on = completion_prompt(request.turns), False
+    asked: dict[str, Any] = {"prompt": prompt}
+    if prompt is None:
+        messages, goes_on = chat_messages(request.turns, urls, abilities.continuation)
+        asked = {"messages": messages}
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": abilities.model,
-        "messages": messages,
+        **asked,
         "max_tokens": sampling.max_new_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

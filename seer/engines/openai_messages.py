@@ -23,7 +23,7 @@ import numpy as np
 from seer.encoding import neutralise, restore
 from seer.engines.scripted import parts_of_text
 from seer.errors import EngineError
-from seer.protocol import CALL_NAME, CONTROL, layout, render_call, render_observation
+from seer.protocol import CALL_NAME, CONTROL, layout, plain_prompt, render_call, render_observation
 from seer.schema import Turn
 
 Continuation = Literal["tool", "assistant", "user"]
@@ -47,8 +47,9 @@ def chat_messages(
     """
     prompt, *later = turns
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt_parts(prompt, images)}]
-    if continuation == "user":
+    if continuation == "user" and prompt.pages:  # a prompt of text alone asks for no page
         messages.insert(0, {"role": "system", "content": INSTRUCTIONS})
+    if continuation == "user":
         messages += [_plain_message(turn) for turn in later]
         return messages, False
     if continuation == "tool":
@@ -57,6 +58,19 @@ def chat_messages(
     if later:
         messages.append({"role": "assistant", "content": "".join(map(_spelled, later))})
     return messages, bool(later)
+
+
+def completion_prompt(turns: Sequence[Turn]) -> str | None:
+    """The text that the server is to go on with outside any chat; None for a chat."""
+    return None if turns[0].chat else neutralise(plain_prompt(turns[0]))
+
+
+def as_chat(reply: Any) -> Any:
+    """A plain completion as the body of a chat completion, so that both are read alike."""
+    choices = reply.get("choices") if isinstance(reply, Mapping) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        return reply
+    return {**reply, "choices": [{**choices[0], "message": {"content": choices[0].get("text")}}]}
 
 
 def prompt_parts(turn: Turn, images: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -66,7 +66,8 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
     document = render_text(task.context, system.style, name=task.id)
     if mode == "text":
         whole = Excerpt(page=0, start=0, text=document.text)
-        prompt = Turn(kind="prompt", text=task.question, excerpts=(whole,))
+        chat = task.chat and system.reader.policy.chat
+        prompt = Turn(kind="prompt", text=task.question, excerpts=(whole,), chat=chat)
         pages = {}
     else:
         pages = {page.number: page for page in document.pages}

@@ -30,7 +30,7 @@ class Task:
     question: str
     """How the record's input is put, with {input} in its place."""
     chat: bool = True
-    """False where the benchmark calls for plain continuation, without a chat template."""
+    """False where the benchmark has text models go on with the bare prompt, without a chat template."""
     first_line: bool = False
     """True where only the first line of a prediction counts."""
     input_ends_document: bool = False

@@ -35,6 +35,8 @@ class Task:
     """The bare question, for lexical selectors, where `question` also holds instructions."""
     selector_pages: int | None = None
     """Page budget of selectors other than the model, matched per example as in the paper's A.9."""
+    chat: bool = True
+    """False: where the whole text is read, it is continued outside the chat template."""
 
 
 class System(Protocol):
@@ -71,7 +73,7 @@ class ReadingSystem:
         return [answers[index] for index in range(len(tasks))]
 
     def _policy(self, task: Task) -> ReadingPolicy:
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"chat": self.reader.policy.chat and task.chat}
         if task.max_new_tokens is not None:
             changes["max_new_tokens"] = task.max_new_tokens
         if task.selector_pages is not None:
