@@ -3,6 +3,7 @@
     seer eval longbench --data DIR --model DIR --out RUN      predict and score in one
     seer eval predict   --data DIR --model DIR --out RUN      only predict; run it again to go on
     seer eval score     --benchmark longbench RUN --json      only score; reads files, needs no model
+    seer eval docqa     --gold FILE --documents DIR --out RUN predict questions over PDFs
     seer eval label     --data DIR --model NAME --out LABELS  which pages answers need, as a teacher judges
     seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
     seer eval probe     RUN --data DIR                        time prefill apart, for the report
@@ -20,7 +21,6 @@ from typing import Annotated
 
 import typer
 
-from seer.evaluation.cli_label import label
 from seer.evaluation.cli_options import (
     AsJson,
     BaseUrl,
@@ -35,9 +35,10 @@ from seer.evaluation.cli_options import (
     Style,
     Tasks,
 )
-from seer.evaluation.cli_predict import engine_options, longbench, predict
+from seer.evaluation.cli_predict import docqa, engine_options, longbench, predict
 from seer.evaluation.cli_progress import progress
 from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
+from seer.evaluation.cli_teacher import extract, label
 
 app = typer.Typer(
     name="eval",
@@ -49,14 +50,14 @@ app = typer.Typer(
 
 app.command()(longbench)
 app.command()(predict)
+app.command()(docqa)
 app.command()(label)
+app.command()(extract)
 
 
 @app.command()
 def score(
-    run: Annotated[
-        Path, typer.Argument(help="Folder of <task>.jsonl files, or a JSONL file with id and pred (docqa).")
-    ],
+    run: Annotated[Path, typer.Argument(help="Folder of a run; for docqa also a JSONL file with id and pred.")],
     benchmark: Annotated[str, typer.Option(help="longbench, or docqa: MMLongBench-Doc and LongDocURL.")] = "longbench",
     postprocess: PostprocessOption = "official",
     code_ratio: CodeRatioOption = "difflib",

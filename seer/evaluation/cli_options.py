@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -89,6 +89,18 @@ class LongBenchOptions(SystemOptions):
     max_context_tokens: MaxContext = None
     labels: Labels = None
     match: Match = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocQAOptions(SystemOptions):
+    """What predicts questions over documents that are files."""
+
+    gold: Annotated[Path, typer.Option(help="The benchmark's file of questions: samples.json, or JSON lines.")]
+    documents: Annotated[Path, typer.Option(help="Folder with the files that the questions name.")]
+    dpi: Annotated[float, typer.Option(help="Resolution at which pages of PDFs are drawn.")] = 96
+    ocr: Annotated[
+        Literal["auto", "always", "never"], typer.Option(help="Read scans: auto (pages without text), always, never.")
+    ] = "auto"
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

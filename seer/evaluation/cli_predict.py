@@ -1,4 +1,4 @@
-"""The commands of `seer eval` that ask a system: longbench, predict."""
+"""The commands of `seer eval` that ask a system: longbench, predict, docqa."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from seer.evaluation.cli_options import (
     AsJson,
     CodeRatioOption,
+    DocQAOptions,
     LongBenchOptions,
     PostprocessOption,
     SystemOptions,
@@ -44,6 +45,34 @@ def longbench(
 def predict(options: LongBenchOptions) -> None:
     """Predict only. The same command goes on with an interrupted run; every input gets a result."""
     predict_longbench(options)
+
+
+@takes(DocQAOptions)
+def docqa(options: DocQAOptions) -> None:
+    """Predict document QA (MMLongBench-Doc, LongDocURL): questions over PDFs. Score with `score --benchmark docqa`.
+
+    Example: seer eval docqa --gold samples.json --documents pdfs/ --model path/to/checkpoint --out runs/docqa
+    """
+    from seer.evaluation.docqa import read_docqa
+    from seer.evaluation.docqa_predict import plan_docqa
+    from seer.evaluation.longbench import check_limit
+    from seer.evaluation.predicting import LoopOptions
+    from seer.systems.base import system_name
+
+    check_limit(options.limit)
+    policy = read_policy(options)
+    inputs, manifest = plan_docqa(
+        read_docqa(options.gold)[: options.limit],
+        options.documents,
+        system_name(options.system),
+        reasoning_tokens=reasoning_tokens(options),
+        style=options.style,
+        dpi=options.dpi,
+        ocr=options.ocr,
+        describe=described(options, policy),
+    )
+    rules = LoopOptions(options.batch_size, options.concurrency, options.retry_rounds, options.retry_failed)
+    run_system(options, policy, inputs, manifest, rules)
 
 
 def predict_longbench(options: LongBenchOptions) -> None:

@@ -27,6 +27,8 @@ from seer.errors import InputError
 from seer.evaluation.docqa_rules import NOT_ANSWERABLE, AnswerFormat, DocProtocol, read_format, score_answer
 from seer.evaluation.jsonlines import read_json_lines
 
+PREDICTIONS_NAME = "docqa.jsonl"
+
 
 @dataclass(frozen=True)
 class DocQARecord:
@@ -41,6 +43,8 @@ class DocQARecord:
     """Empty does not mean unanswerable: some answerable questions list no page."""
     evidence_sources: tuple[str, ...]
     document_type: str
+    pages: tuple[int, int] | None = None
+    """First and last page that is shown, where the benchmark asks about a part of a document; None: all of it."""
 
     @property
     def is_answerable(self) -> bool:
@@ -166,7 +170,18 @@ def _to_record(fields: Any, place: str, row: int) -> DocQARecord:
         evidence_pages=tuple(int(page) for page in _list(fields.get("evidence_pages"), place)),
         evidence_sources=tuple(str(source) for source in _list(fields.get("evidence_sources"), place)),
         document_type=str(fields.get("doc_type") or fields.get("task_tag") or ""),
+        pages=_page_range(fields.get("start_end_idx"), place),
     )
+
+
+def _page_range(value: Any, place: str) -> tuple[int, int] | None:
+    """LongDocURL's stretch of pages, both ends included."""
+    if value is None:
+        return None
+    ends = _list(value, place)
+    if len(ends) != 2 or not all(type(end) is int for end in ends) or not 1 <= ends[0] <= ends[1]:
+        raise InputError(f"{place}: start_end_idx is {value!r}; it must be two page numbers, the first one first")
+    return ends[0], ends[1]
 
 
 def _list(value: Any, place: str) -> list[Any]:
@@ -181,7 +196,12 @@ def _list(value: Any, place: str) -> list[Any]:
 
 
 def read_docqa_predictions(path: str | Path) -> dict[str, str | None]:
-    """Short answers by id, from JSON lines with `id` and `pred`. A null, or the status "failed", is a failed input."""
+    """Short answers by id, from JSON lines with `id` and `pred`, or from a run's folder.
+
+    A null, or the status "failed", is a failed input. The status "not_answerable" is how a run of ours says, in whatever
+    words, that the document does not tell; it becomes the benchmark's own "Not answerable".
+    """
+    path = Path(path) / PREDICTIONS_NAME if Path(path).is_dir() else path
     predictions: dict[str, str | None] = {}
     for place, fields in read_json_lines(path):
         if not {"id", "pred"} <= fields.keys():
@@ -190,7 +210,8 @@ def read_docqa_predictions(path: str | Path) -> dict[str, str | None]:
         if identifier in predictions:
             raise InputError(f"{place}: the id '{identifier}' stands twice")
         failed = prediction is None or fields.get("status") == "failed"
-        predictions[identifier] = None if failed else str(prediction)
+        said = NOT_ANSWERABLE if fields.get("status") == "not_answerable" else str(prediction)
+        predictions[identifier] = None if failed else said
     return predictions
 
 

@@ -79,8 +79,7 @@ def read_data(
 
     `tasks`: only these. `limit`: only the first so many records of each. Raises InputError where there is none.
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"--limit is {limit}; give at least 1 input per task")
+    check_limit(limit)
     benchmark = load_benchmark(folder)
     wanted = [benchmark.find(name.strip()).name for name in tasks] if tasks else list(benchmark.tasks)
     for place in (folder, folder / "data"):
@@ -96,6 +95,11 @@ def read_data(
         record for name, file in files.items() for record in islice(read_records(file, benchmark.tasks[name]), limit)
     ]
     return records, benchmark
+
+
+def check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise InputError(f"--limit is {limit}; give at least 1 input per task")
 
 
 def _texts(value: Any, place: str, key: str) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
     engine, mode = system.reader.engine, system.reader.policy.mode
     key = f"probe:{task.id}"
     started = time.perf_counter()
-    document = render_text(task.context, system.style, name=task.id)
+    document = task.document or render_text(task.context, system.style, name=task.id)
     if mode == "text":
         whole = Excerpt(page=0, start=0, text=document.text)
         chat = task.chat and system.reader.policy.chat

@@ -17,16 +17,17 @@ from seer.conversation import converse
 from seer.errors import InputError, SeerError
 from seer.policy import ReadingPolicy
 from seer.reading import Reader, read_batch
-from seer.schema import Answer, PageStyle, Status
+from seer.schema import Answer, Document, PageStyle, Status
 from seer.selection.base import ModelPlusLexical, OraclePages, Selector, build_selector
 
 
 @dataclass(frozen=True)
 class Task:
-    """One question over one text."""
+    """One question over one text, or over a document that has pages of its own."""
 
     id: str
     context: str
+    """Laid out in the system's page style; empty where there is a `document`."""
     question: str
     max_new_tokens: int | None = None
     gold_pages: tuple[int, ...] = ()
@@ -37,6 +38,8 @@ class Task:
     """Page budget of selectors other than the model, matched per example as in the paper's A.9."""
     chat: bool = True
     """False: where the whole text is read, it is continued outside the chat template."""
+    document: Document | None = None
+    """Read in place of `context`: a PDF, for one."""
 
 
 class System(Protocol):
@@ -60,7 +63,7 @@ class ReadingSystem:
         conversations = {}
         for index, task in enumerate(tasks):
             try:
-                document = render_text(task.context, self.style, name=task.id)
+                document = task.document or render_text(task.context, self.style, name=task.id)
                 selector = _matched(self.reader.selector, task)
                 policy = self._policy(task)
                 conversations[index] = converse(
