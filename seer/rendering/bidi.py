@@ -53,12 +53,12 @@ def bidi_classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
     global _class_of_code
     if not len(_class_of_code):
         _class_of_code = np.full(0x110000, _UNKNOWN, np.uint8)
-    found = _class_of_code[codes]
+    found = _class_of_code.take(codes)
     unknown = codes[found == _UNKNOWN]
     if len(unknown):
         new = np.unique(unknown)
         _class_of_code[new] = [_classify(code) for code in new.tolist()]
-        found = _class_of_code[codes]
+        found = _class_of_code.take(codes)
     return found
 
 

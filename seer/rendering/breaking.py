@@ -52,7 +52,8 @@ _NAMES = [
 (BK, SP, ZW, GL, CM, OP, OW, CL, CP, EX, QU, QI, QF, NS, IS, SY, PR, PO, NU, AL, ID, IN, HY, BA, BB, B2, RI) = range(27)
 """Unicode's classes, with OP split into narrow and wide (OW), and QU into initial, final and plain marks."""
 
-NEVER, AFTER_SPACES, ALWAYS = 0, 1, 2
+NEVER, AFTER_SPACES, ALWAYS, GAP = 0, 1, 2, 3
+"""Whether a line may break between two characters. After a GAP, spaces, it depends on what stands before them."""
 
 _ROW = 32
 """Length of a row of the pair table, a power of two."""
@@ -112,7 +113,7 @@ def _classify(code: int) -> int:
 
 @cache
 def _pair_table() -> NDArray[np.uint8]:
-    """(27, 32) over (class before, class after): NEVER, AFTER_SPACES or ALWAYS. Later rules override earlier ones."""
+    """Over class before * _ROW + class after: NEVER, AFTER_SPACES, ALWAYS, GAP. Later rules override earlier ones."""
     table = np.full((len(_NAMES), _ROW), ALWAYS, np.uint8)
     everything = range(len(_NAMES))
 
@@ -153,7 +154,8 @@ def _pair_table() -> NDArray[np.uint8]:
     rule([BK], everything, ALWAYS)  # LB4
     rule(everything, [ZW, SP, BK], NEVER)  # LB6, LB7
     rule([BK], [ZW, SP, BK], ALWAYS)
-    return table
+    rule([SP], [c for c in everything if c not in (SP, BK)], GAP)
+    return table.ravel()
 
 
 _class_of_code = np.zeros(0, np.uint8)
@@ -186,11 +188,12 @@ def break_opportunities(
         return allowed
     kinds, combining = _resolve_combining(codes, kinds)
     before, after = kinds[:-1], kinds[1:]
-    pairs = kinds.astype(np.intp)
-    found = _pair_table().ravel().take(pairs[:-1] * _ROW + pairs[1:]) == ALWAYS
+    rules = _rules(before, after)
+    found = rules == ALWAYS
     if breaking == "spaces":
         found &= (before == BK) | (before == ID) | (after == ID) | (codes[:-1] == _TAB)
-    _allow_after_spaces(found, kinds, breaking)
+    gaps = np.flatnonzero(rules == GAP)
+    found[gaps] = _allowed_after(gaps, kinds, breaking)
     returns = codes[:-1] == 13
     if returns.any():
         found &= ~(returns & (codes[1:] == 10))
@@ -200,23 +203,34 @@ def break_opportunities(
     return allowed
 
 
-def _allow_after_spaces(found: NDArray[np.bool_], kinds: NDArray[np.uint8], breaking: str) -> None:
-    """Decide, in place, whether a line may begin after spaces: what stands before them and after them says so.
+def _rules(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    pairs = before * np.uint16(_ROW)
+    pairs += after
+    return _pair_table().take(pairs)
 
-    `found[i]` speaks of the character i + 1.
-    """
-    gaps = np.flatnonzero((kinds[:-1] == SP) & (kinds[1:] != SP) & (kinds[1:] != BK))
-    if not len(gaps):
-        return
-    last = gaps - 1
-    if (kinds[last] == SP).any():
-        index = np.where(kinds == SP, -1, np.arange(len(kinds)))
-        last = np.maximum.accumulate(index, out=index)[gaps]
+
+def _allowed_after(gaps: NDArray[np.int64], kinds: NDArray[np.uint8], breaking: str) -> NDArray[np.bool_]:
+    """Whether a line may begin after each of these spaces, the last of their runs: what surrounds the run says so."""
+    last = last_inked(kinds, gaps)
+    before = kinds.take(last)
     # Spaces at the very start stand after nothing, as after a newline: indentation stays with what it indents.
-    before = np.where(last < 0, BK, kinds[last])
-    found[gaps] = before != BK
+    before[last < 0] = BK
+    allowed = before != BK
     if breaking == "unicode":
-        found[gaps] &= _pair_table()[before, kinds[gaps + 1]] != NEVER
+        allowed &= _rules(before, kinds.take(gaps + 1)) != NEVER
+    return allowed
+
+
+def last_inked(kinds: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each place, the last one up to it that is no space; -1 where there is none, or for the place -1."""
+    last = places
+    for _ in range(3):  # most gaps are a space or two
+        spaces = (kinds.take(last) == SP) & (last >= 0)
+        if not spaces.any():
+            return last
+        last = last - spaces
+    index = np.where(kinds == SP, -1, np.arange(len(kinds)))
+    return np.where(places < 0, -1, np.maximum.accumulate(index, out=index).take(places))
 
 
 def _resolve_combining(

@@ -6,20 +6,21 @@
 Every source character belongs to exactly one line, spaces and newlines at a line's end included, and every line to
 exactly one page; so the page texts joined equal the source text.
 
-Lines break greedily. Each place where a line may begin knows, by one binary search over running widths, the last
-place that still fits; a line break is then one step along that chain, and the whole text costs a few array
-operations. A long text is laid out in pieces that overlap by an unfinished page, in bounded memory.
+Lines break greedily: from the place where a line begins, one binary search over running widths finds the last place
+that still fits; everything else is a few array operations on the whole text. A long text is laid out in pieces that
+overlap by an unfinished page, in bounded memory.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seer.rendering.breaking import BK, CM, SP, break_opportunities
+from seer.rendering.breaking import AL, BK, CM, SP, break_opportunities, last_inked
 from seer.rendering.measure import NO_LEVELS, SPACE, SUB_PX, TAB, Measure, MeasuredText, set_tab_widths
 
 if TYPE_CHECKING:
@@ -57,16 +58,6 @@ class PageLayout:
     @property
     def num_lines(self) -> int:
         return len(self.line_starts) - 1
-
-
-@dataclass(frozen=True)
-class PlacedGlyphs:
-    """What to draw on a page: a slot of the font chain at a pen position for each character that leaves ink."""
-
-    slot: NDArray[np.int64]
-    x_sub: NDArray[np.int64]
-    baseline_px: NDArray[np.int64]
-    """Rows from the top of the page; whole pixels, so that every line is drawn alike."""
 
 
 def lay_out(pieces: Iterable[str], measure: Measure) -> Iterator[PageLayout]:
@@ -141,43 +132,63 @@ def _pages_of(
 
 def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     """Where each line begins, and the end of the text: (lines + 1,). Greedy; spaces at a line's end hang."""
-    codes, kinds = measured.codes, measured.kinds
-    num, limit = len(codes), measure.limit_sub
+    codes, kinds, limit = measured.codes, measured.kinds, measure.limit_sub
     fitted = measured.advances_sub
     if measure.style.breaking == "spaces":
         fitted = fitted - spare_width(measured, measure)
     ends = np.cumsum(fitted)
     allowed = break_opportunities(codes, kinds, measure.style.breaking)
-    places = np.flatnonzero(allowed)
-    visible = np.where(kinds == SP, 0, ends)
-    np.maximum.accumulate(visible, out=visible)
-    edges = np.concatenate(([0], places, [num]))
-    ends_at = _ends_before(ends, edges)
-    visible_at = _ends_before(visible, edges)
+    edges = _edges(allowed)
+    ends_at, visible_at = _widths_before(edges, ends, kinds)
     too_wide = (visible_at[1:] - ends_at[:-1] > limit) | (
         ends_at[1:] - np.maximum(visible_at[1:], ends_at[:-1]) > limit
     )
     if too_wide.any():
         # A run without a break, or of spaces alone, wider than a line: it breaks by width, between characters.
+        solid = kinds.copy()
         for first, last in zip(edges[:-1][too_wide].tolist(), edges[1:][too_wide].tolist(), strict=True):
-            allowed[first + 1 : last] |= (kinds[first + 1 : last] != CM) & (kinds[first + 1 : last] != BK)
-            visible[first:last] = ends[first:last]
-        np.maximum.accumulate(visible, out=visible)
-        edges = np.concatenate(([0], np.flatnonzero(allowed), [num]))
-        ends_at, visible_at = _ends_before(ends, edges), _ends_before(visible, edges)
-    reach = np.searchsorted(visible_at, ends_at + limit, side="right") - 1
+            run = slice(first + 1, last)
+            allowed[run] |= (kinds[run] != CM) & (kinds[run] != BK)
+            solid[first:last] = AL
+        edges = _edges(allowed)
+        ends_at, visible_at = _widths_before(edges, ends, solid)
+    hard = np.array([len(edges) - 1])
     if measure.style.newline == "break":
-        hard = np.zeros(len(edges), np.bool_)
-        hard[1:-1] = kinds[edges[1:-1] - 1] == BK
-        hard[-1] = True
-        reach[:-1] = np.minimum(reach[:-1], _next_true(hard)[1:])
-    np.maximum(reach, np.arange(1, len(edges) + 1), out=reach)
-    chain, at, last_edge = reach.tolist(), 0, len(edges) - 1
-    lines = [0]
-    while at < last_edge:
-        at = chain[at]
-        lines.append(at)
-    return edges[lines]
+        hard = np.concatenate((np.flatnonzero(kinds.take(edges[1:-1] - 1) == BK) + 1, hard))
+    return edges[_greedy(ends_at, visible_at, hard, limit)]
+
+
+def _greedy(
+    ends_at: NDArray[np.int64], visible_at: NDArray[np.int64], hard: NDArray[np.int64], limit: int
+) -> list[int]:
+    """Which edges begin a line, 0 first. `hard` are the edges that end one whatever its width.
+
+    Lines are few and edges many: searching along the way takes less time than one search for every edge.
+    """
+    fits = visible_at[hard] - ends_at[np.concatenate(([0], hard[:-1]))] <= limit
+    starts, visible = ends_at.data, visible_at.data
+    lines, at = [0], 0
+    for end, is_line in zip(hard.tolist(), fits.tolist(), strict=True):
+        while at < end:
+            at = end if is_line else max(at + 1, bisect_right(visible, starts[at] + limit, at + 1, end + 1) - 1)
+            lines.append(at)
+    return lines
+
+
+def _edges(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The places where a line may begin, with the start and the end of the text."""
+    return np.concatenate(([0], np.flatnonzero(allowed), [len(allowed)]))
+
+
+def _widths_before(
+    edges: NDArray[np.int64], ends: NDArray[np.int64], kinds: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The running width just before each edge, with the spaces that end there and without them; 0 at the first."""
+    inked = last_inked(kinds, edges - 1)
+    ends_at, visible_at = ends.take(edges - 1), ends.take(inked)
+    ends_at[0] = 0
+    visible_at[inked < 0] = 0
+    return ends_at, visible_at
 
 
 def spare_width(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
@@ -201,19 +212,6 @@ def squeeze(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure) 
         spare = spare_width(measured, measure)[inner]
         if len(inner) and spare.sum() >= excess[k]:
             measured.advances_sub[inner] -= -(-int(excess[k]) // len(inner))
-
-
-def _ends_before(running: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The running width just before each edge; `edges[0]` is 0."""
-    before = running[edges - 1]
-    before[0] = 0
-    return before
-
-
-def _next_true(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each index, the first index from it on whose flag is set; the last flag is set."""
-    index = np.where(flags, np.arange(len(flags)), len(flags) - 1)
-    return np.minimum.accumulate(index[::-1])[::-1]
 
 
 def _page_size(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure, *, is_last: bool) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from seer.rendering.bidi import has_rtl, paragraph_levels
 from seer.rendering.boxes import box_width_px
 from seer.rendering.breaking import BK, classes
 from seer.rendering.fonts import MISSING_ENTRIES, FontChain
-from seer.rendering.shaping import ShapedRun, complex_runs, shape
+from seer.rendering.shaping import ShapedRun, complex_flags, complex_runs, shape
 from seer.schema import PageStyle
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ class Measure:
     """By entry of the chain."""
 
     def __post_init__(self) -> None:
-        advances = np.rint(self.chain.advance_em * self.em_sub).astype(np.int64)
-        for entry, num_digits in enumerate(MISSING_ENTRIES):
-            advances[entry] = (box_width_px(num_digits, self.style.font_size_px) + 1) * SUB_PX
-        object.__setattr__(self, "advances_sub", advances)
+        object.__setattr__(self, "advances_sub", _advances(self.chain, self.style.font_size_px))
 
     @cached_property
     def em_sub(self) -> float:
@@ -108,9 +105,13 @@ class Measure:
         advances = self.advances_sub.take(entries)
         if levels is None:
             levels = text_levels(codes, kinds)
-        fonts = self.chain.font_index.take(entries)
-        starts, ends = complex_runs(codes, fonts, levels, cuts)
-        runs = tuple(self._shape(text, fonts, levels, starts, ends)) if len(starts) else ()
+        runs: tuple[ShapedRun, ...] = ()
+        starts = ends = np.zeros(0, np.int64)
+        flags = complex_flags(codes)
+        if flags is not None:
+            fonts = self.chain.font_index.take(entries)
+            starts, ends = complex_runs(flags, codes, fonts, levels, cuts)
+            runs = tuple(self._shape(text, fonts, levels, starts, ends))
         if runs:
             advances[within(starts, ends, len(codes))] = np.rint(
                 np.concatenate([run.advance_em for run in runs]) * self.em_sub
@@ -132,6 +133,15 @@ class Measure:
             starts.tolist(), ends.tolist(), fonts[starts].tolist(), rtl.tolist(), strict=True
         ):
             yield shape(self.chain, font, text[start:end], bool(odd))
+
+
+@lru_cache(maxsize=8)
+def _advances(chain: FontChain, size_px: float) -> NDArray[np.int64]:
+    """The advance of each entry of the chain at that size, in 1/4096 px."""
+    advances = np.rint(chain.advance_em * size_px * SUB_PX).astype(np.int64)
+    for entry, num_digits in enumerate(MISSING_ENTRIES):
+        advances[entry] = (box_width_px(num_digits, size_px) + 1) * SUB_PX
+    return advances
 
 
 def code_points(text: str) -> NDArray[np.uint32]:

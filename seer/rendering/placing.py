@@ -43,8 +43,7 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     slots = _slots(measured, measure)
     if len(page.levels):
         _mirror(slots, measured, measure)
-    line = np.repeat(np.arange(page.num_lines), np.diff(page.line_starts))
-    baselines = baselines_px(page, measure)
+    baselines = np.repeat(baselines_px(page, measure), np.diff(page.line_starts))
     if measured.runs:
         slots[within(measured.run_starts, measured.run_ends, len(slots))] = BLANK
     inked = np.flatnonzero(slots != BLANK)
@@ -52,8 +51,8 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     wide = measured.codes >= _FIRST_WIDE_CODE
     if wide.any():
         pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
-    plain = PlacedGlyphs(slots[inked], pens[inked], baselines[line[inked]], inked)
-    return _with_runs(plain, measured, pens, baselines[line], measure) if measured.runs else plain
+    plain = PlacedGlyphs(slots.take(inked), pens.take(inked), baselines.take(inked), inked)
+    return _with_runs(plain, measured, pens, baselines, measure) if measured.runs else plain
 
 
 def _with_runs(
@@ -168,7 +167,7 @@ def _hanging_width(measured: MeasuredText, line: slice) -> int:
 
 
 def _slots(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    slots = measure.chain.slot[measured.entries].astype(np.int64)
+    slots = measure.chain.slot.take(measured.entries).astype(np.int64)
     missing = measured.entries < ZERO_WIDTH_ENTRY
     if missing.any():
         slots[missing] = MISSING + measured.codes[missing].astype(np.int64)

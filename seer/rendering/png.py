@@ -10,7 +10,6 @@ English and Chinese pages against the slowest and smallest setting (zlib 9): ISA
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 try:
-    from isal import isal_zlib
-
-    _compress = partial(isal_zlib.compress, level=1)
+    from isal.isal_zlib import compress, crc32
 except ImportError:  # no wheel for this platform
-    _compress = partial(zlib.compress, level=1)
+    from zlib import compress, crc32
+
+_compress = partial(compress, level=1)
 
 _NO_FILTER, _SUB_FILTER = 0, 1
 _SAMPLE_EVERY = 8
-_LOW_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_LOW_DIGITS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -50,9 +49,9 @@ def png_bytes(image: NDArray[np.uint8]) -> bytes:
             f"an array of {image.dtype} {image.shape} is no picture; give uint8 (height, width) or (height, width, 3)"
         )
     height, width = image.shape[:2]
-    packed = _pack_nibbles(image) if image.ndim == 2 else None
-    if packed is not None:
-        return _png(packed, width, depth=4)
+    ink = _ink(image) if image.ndim == 2 else None
+    if ink is not None:
+        return ink_png(ink, width)
     channels = image.shape[2] if image.ndim == 3 else 1
     rows = image.reshape(height, -1)
     plain, differences = _unfiltered(rows), _differences(rows, channels)
@@ -66,12 +65,16 @@ def page_png_bytes(page: Page) -> bytes:
     return png_bytes(page.image())
 
 
-def ink_png(ink: NDArray[np.uint64], width_px: int) -> bytes:
-    """A PNG of ink levels 0 to 15, eight pixels a word: uint64 (height, words), the first pixel in the lowest byte."""
-    # Of each pair of bytes the lower becomes two pixels: the first in its high digit, 15 for white.
-    pairs = ((ink << np.uint64(4)) | (ink >> np.uint64(8))) & _LOW_BYTES ^ _LOW_BYTES
-    packed = pairs.astype("<u8", copy=False).view(np.uint8)[:, ::2]
-    return _png(_unfiltered(packed[:, : -(-width_px // 2)]), width_px, depth=4)
+def ink_png(ink: NDArray[np.uint8], width_px: int) -> bytes:
+    """A PNG of ink levels 0, white, to 15: uint8 (height, width_px or more, even), contiguous along the rows."""
+    raw = np.empty((len(ink), 1 + -(-width_px // 2)), np.uint8)
+    # Of each pair of pixels the first becomes the high digit: 0x0b0a * 0x1001, cut to two bytes, is 0xab0a.
+    pairs = ink.view("<u2")[:, : raw.shape[1] - 1] * np.uint16(0x1001)
+    pairs >>= 8
+    raw[:, 1:] = pairs
+    np.invert(raw, out=raw)
+    raw[:, 0] = _NO_FILTER
+    return _png(raw, width_px, depth=4)
 
 
 def _png(raw: NDArray[np.uint8], width: int, depth: int, *, colour: bool = False) -> bytes:
@@ -94,19 +97,18 @@ def _differences(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
     return filtered
 
 
-def _pack_nibbles(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    """Rows of two pixels a byte where every value is one of sixteen (17 k), else None."""
+def _ink(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """Ink levels of a picture in which every value is one of sixteen (17 k), padded to whole words; else None."""
     height, width = image.shape
-    padded = np.empty((height, -(-width // 8) * 8), np.uint8)
+    padded = np.full((height, -(-width // 8) * 8), 255, np.uint8)
     padded[:, :width] = image
-    padded[:, width:] = 0
     words = padded.view(np.uint64)
-    if ((words ^ (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)).any():
+    if ((words ^ (words >> np.uint64(4))) & _LOW_DIGITS).any():
         return None
-    pairs = padded.view("<u2")
-    packed = ((pairs & np.uint16(0xF0)) | (pairs >> np.uint16(12))).astype(np.uint8)
-    return _unfiltered(packed[:, : -(-width // 2)])
+    np.invert(words, out=words)
+    words &= _LOW_DIGITS
+    return padded
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc32(kind + data))

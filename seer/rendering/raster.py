@@ -1,12 +1,15 @@
 """The direct raster: placed glyphs become a grey page, straight from cached glyph bitmaps.
 
 Ink has sixteen levels, which a 4-bit PNG holds exactly. A glyph is kept as a short list of words: eight pixels of one
-row in a uint64, one byte a pixel, blank words left out, at four horizontal sub-pixel phases and already shifted onto
-word borders. Drawing a page lists the words of all its glyphs and adds them up with one `np.add.at`. Sixteen
-overlapping glyphs fit in a byte (16 x 15 = 240 < 256), so no sum runs into its neighbour, and the order of drawing
-cannot matter.
+row in a uint64, one byte a pixel, blank words left out, for each way in which it may stand: four horizontal sub-pixel
+phases, eight alignments to word borders. Drawing a page lists the words of all its glyphs and adds them up with one
+`np.add.at`. Sixteen overlapping glyphs fit in a byte (16 x 15 = 240 < 256), so no sum runs into its neighbour, and
+the order of drawing cannot matter.
 
     a row of a page, in words of eight pixels:    |........|..gggggg|gg......|    a glyph's row across two of them
+
+Pens count in quarter pixels along the rows of the page. Of such a number the low two bits are the phase, the next
+three the alignment, the rest the word.
 """
 
 from __future__ import annotations
@@ -33,16 +36,21 @@ VERSION = 1
 MAX_LEVEL = 15
 PHASES = 4
 _WORD_PX = 8
+_STANDS = PHASES * _WORD_PX
+"""Ways in which a glyph may stand across words."""
 _MAX_OVERLAP = 16
-_UNBUILT = -1
+_UNBUILT = 0
 _MAX_BATCH_BYTES = 4 << 20
 
 
 class WordStore:
-    """Rows of words, each word at a place: a list of lists in flat arrays, for `expand` to unroll many rows at once."""
+    """Rows of words, each word at a place: a list of lists in flat arrays, for `expand` to unroll many rows at once.
+
+    Row 0 is empty.
+    """
 
     def __init__(self) -> None:
-        self.num_rows = 0
+        self.num_rows = 1
         self._size = 0
         self._first = np.zeros(1024, np.int64)
         self._count = np.zeros(1024, np.int64)
@@ -60,11 +68,8 @@ class WordStore:
         self.num_rows, self._size = end_row, end
         return row
 
-    def counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._count[rows]
-
     def expand(
-        self, rows: NDArray[np.int64], origins: NDArray[np.int64]
+        self, rows: NDArray[np.int32], origins: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """(place + its row's origin, word) of every word of every row. Machine-size integers and `take` are quickest."""
         counts = self._count.take(rows)
@@ -77,11 +82,7 @@ class WordStore:
 
 
 class Atlas:
-    """Glyphs of one font chain at one size, as words of a page of one width. Grows as glyphs are first drawn.
-
-    A glyph is drawn once for each sub-pixel phase (`_glyphs`), and shifted once for each way in which it may lie
-    across word borders (`_aligned`): what is left to do for a page is to add up words.
-    """
+    """Glyphs of one font chain at one size, as words of a page of one width. Grows as glyphs are first drawn."""
 
     def __init__(self, chain: FontChain, size_px: float, page_width_px: int) -> None:
         self.chain = chain
@@ -89,76 +90,51 @@ class Atlas:
         self.pad_px = _round_up(int(size_px * 2) + 2 * _WORD_PX)
         """Blank border around the page under construction: how far ink may reach beyond it."""
         self.stride_px = _round_up(page_width_px) + 4 * self.pad_px
-        self._row_of_key = np.full(chain.num_slots * PHASES, _UNBUILT, np.int64)
-        self._row_of_box: dict[int, int] = {}
-        self._glyphs = WordStore()
-        self._aligned_of_row = np.full(1024 * _WORD_PX, _UNBUILT, np.int64)
-        self._aligned = WordStore()
-        # Pages may be drawn from several threads; the stores grow as they are read.
+        # The row of slot * _STANDS + stand. Memory that is never touched costs nothing.
+        self._row_of_key = np.zeros(chain.num_slots * _STANDS, np.int32)
+        self._slot_of_box: dict[int, int] = {}
+        self._store = WordStore()
+        # Pages may be drawn from several threads; the store grows as it is read.
         self._lock = threading.Lock()
 
-    def words(
-        self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """(index, word): what to add to the page's words to draw each slot with its pen at that pixel of the page.
+    def words(self, slots: NDArray[np.int64], pens: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """(index, word): what to add to the page's words to draw each slot with its pen at that place.
 
-        Pixels count along the rows, `stride_px` a row.
+        Pens are in phases, `PHASES` a pixel, along the rows, `stride_px` pixels a row.
         """
         with self._lock:
-            return self._words(slots, phases, origins_px)
-
-    def _words(
-        self, slots: NDArray[np.int64], phases: NDArray[np.int64], origins_px: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        keys = self._rows(slots, phases) * _WORD_PX + (origins_px & (_WORD_PX - 1))
-        if self._glyphs.num_rows * _WORD_PX > len(self._aligned_of_row):
-            grown = np.full(2 * self._glyphs.num_rows * _WORD_PX, _UNBUILT, np.int64)
-            grown[: len(self._aligned_of_row)] = self._aligned_of_row
-            self._aligned_of_row = grown
-        rows = self._aligned_of_row.take(keys)
-        if (rows == _UNBUILT).any():
-            self._align(np.unique(keys[rows == _UNBUILT]))
-            rows = self._aligned_of_row.take(keys)
-        return self._aligned.expand(rows, origins_px >> 3)
-
-    def _align(self, keys: NDArray[np.int64]) -> None:
-        """Shift glyphs onto word borders; what is pushed out of a word goes into the next one."""
-        rows, shifts = np.divmod(keys, _WORD_PX)
-        index = np.arange(len(keys))
-        owner = np.repeat(index, self._glyphs.counts(rows))
-        places, words = self._glyphs.expand(rows, np.zeros(len(keys), np.int64))
-        at = places + shifts[owner]
-        bits = ((at & (_WORD_PX - 1)) << 3).astype(np.uint64)
-        # two steps, since shifting by 64 is undefined
-        parts = np.concatenate((words << bits, (words >> np.uint64(1)) >> (np.uint64(63) - bits)))
-        at = np.concatenate((at >> 3, (at >> 3) + 1))
-        owner = np.concatenate((owner, owner))
-        order = np.argsort(owner, kind="stable")
-        order = order[parts[order] != 0]
-        counts = np.bincount(owner[order], minlength=len(keys))
-        first = self._aligned.append(counts, at[order], parts[order])
-        self._aligned_of_row[keys] = first + index
-
-    def _rows(self, slots: NDArray[np.int64], phases: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each slot at its phase in `_glyphs`, drawing those not yet there."""
-        boxes = slots >= MISSING
-        keys = np.where(boxes, 0, slots * PHASES + phases)
-        rows = self._row_of_key.take(keys)
-        unbuilt = rows == _UNBUILT
-        if unbuilt.any():
-            self._build(np.unique(keys[unbuilt]))
+            keys = self._own_slots(slots) * _STANDS + (pens & (_STANDS - 1))
             rows = self._row_of_key.take(keys)
-        for place in np.flatnonzero(boxes).tolist():
-            code = int(slots[place]) - MISSING
-            if code not in self._row_of_box:
-                box = missing_box(code, self.size_px) * np.uint8(MAX_LEVEL)
-                self._row_of_box[code] = self._add(box[None], left=0, top=-len(box))
-            rows[place] = self._row_of_box[code]
-        return rows
+            if not rows.all():
+                unbuilt = keys[rows == _UNBUILT]
+                self._build(np.unique(unbuilt - unbuilt % _STANDS + unbuilt % PHASES))
+                rows = self._row_of_key.take(keys)
+            return self._store.expand(rows, pens // _STANDS)
+
+    def _own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slots, with the boxes of missing characters numbered on from the chain's glyphs."""
+        boxes = np.flatnonzero(slots >= MISSING)
+        if not len(boxes):
+            return slots
+        codes = (slots[boxes] - MISSING).tolist()
+        for code in codes:
+            if code not in self._slot_of_box:
+                self._add_box(code)
+        slots = slots.copy()
+        slots[boxes] = [self._slot_of_box[code] for code in codes]
+        return slots
+
+    def _add_box(self, code: int) -> None:
+        """Boxes stand on whole pixels: alike at every phase."""
+        slot = self._slot_of_box[code] = self.chain.num_slots + len(self._slot_of_box)
+        self._row_of_key = _grown(self._row_of_key, (slot + 1) * _STANDS)
+        box = missing_box(code, self.size_px) * np.uint8(MAX_LEVEL)
+        levels = np.pad(box, ((0, 0), (0, _round_up(box.shape[1]) - box.shape[1])))
+        self._add(np.repeat(levels[None], PHASES, axis=0), 0, -len(box), slot * _STANDS + np.arange(PHASES))
 
     def _build(self, keys: NDArray[np.int64]) -> None:
-        """Add the glyphs of these keys, as many at a time as a few megabytes hold."""
-        slots, phases = np.divmod(keys, PHASES)
+        """Add glyphs by slot and phase, as many at a time as a few megabytes hold. `keys` have alignment 0."""
+        slots, phases = np.divmod(keys, _STANDS)
         marks = slots == NEWLINE
         slots = np.where(marks, self.chain.newline_slot, slots)
         glyphs = [self.chain.locate(slot) if slot >= FIRST_GLYPH else None for slot in slots.tolist()]
@@ -169,10 +145,10 @@ class Atlas:
             levels = self._rasterise(glyphs[batch], phases[batch].tolist(), (left, bottom, right, top))
             # Half as dark as text, so that the mark is not taken for a character of the source.
             levels[marks[batch]] //= 2
-            self._row_of_key[keys[batch]] = self._add(levels, left, -top) + np.arange(len(levels))
+            self._add(levels, left, -top, keys[batch])
 
     def _bounds(self, glyphs: list[tuple[Font, int] | None]) -> tuple[int, int, int, int]:
-        """(left, bottom, right, top) in pixels that hold every one of the glyphs at any phase; whole words wide."""
+        """(left, bottom, right, top) in pixels that hold every one of the glyphs at any phase; sides on word borders."""
         left, bottom, right, top = 0.0, 0.0, 1.0, 1.0
         for glyph in glyphs:
             extents = glyph and glyph[0].font.get_glyph_extents(glyph[1])
@@ -184,8 +160,7 @@ class Atlas:
                 bottom = min(bottom, (extents.y_bearing + extents.height) * scale)
         # Ink further out than the border could not be held; no sane glyph comes near.
         pad = self.pad_px
-        first = max(-pad, math.floor(left) - 1)
-        last = first + _round_up(min(pad, math.ceil(right) + 2) - first)
+        first, last = max(-pad, -_round_up(1 - math.floor(left))), min(pad, _round_up(math.ceil(right) + 2))
         return first, max(-pad, math.floor(bottom) - 1), last, min(pad, math.ceil(top) + 1)
 
     def _rasterise(
@@ -212,18 +187,21 @@ class Atlas:
         coverage = np.frombuffer(b"".join(pictures), np.uint8).reshape(len(glyphs), height, width)[:, ::-1]
         return _LEVEL_OF_COVERAGE[coverage]
 
-    def _add(self, levels: NDArray[np.uint8], left: int, top: int) -> int:
-        """Append (glyphs, rows, pixels) whose first pixel stands `left` of the pen and `top` below the baseline.
+    def _add(self, levels: NDArray[np.uint8], left: int, top: int, keys: NDArray[np.int64]) -> None:
+        """Keep (glyphs, rows, pixels) whose first pixel stands `left` of the pen and `top` below the baseline.
 
-        Returns the first new atlas row; the others follow it.
+        `left` and the number of pixels are whole words. `keys` have alignment 0; the others are filled in with them.
         """
-        num, _, width = levels.shape
-        if width % _WORD_PX:
-            levels = np.pad(levels, ((0, 0), (0, 0), (0, _round_up(width) - width)))
-        words = np.ascontiguousarray(levels).view("<u8").astype(np.uint64)
-        glyph, y, x = np.nonzero(words)
-        places = (y + top) * self.stride_px + x * _WORD_PX + left
-        return self._glyphs.append(np.bincount(glyph, minlength=num), places, words[glyph, y, x])
+        num, height, width = levels.shape
+        shifted = np.zeros((num, height, width + _WORD_PX), np.uint8)
+        for alignment in range(_WORD_PX):
+            shifted[:] = 0
+            shifted[:, :, alignment : alignment + width] = levels
+            words = shifted.view(np.uint64)
+            glyph, y, x = np.nonzero(words)
+            places = ((y + top) * self.stride_px + left) // _WORD_PX + x
+            first = self._store.append(np.bincount(glyph, minlength=num), places, words[glyph, y, x])
+            self._row_of_key[keys + alignment * PHASES] = first + np.arange(num)
 
 
 _LEVEL_OF_COVERAGE = ((np.arange(256) * MAX_LEVEL + 127) // 255).astype(np.uint8)
@@ -236,10 +214,12 @@ def atlas_for(chain: FontChain, size_px: float, page_width_px: int) -> Atlas:
 
 def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
     """Draw one page: uint8 (height_px, width_px), 255 white, in steps of 17."""
-    ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px)
+    ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px).view(np.uint64)
     # 17 times a number below 16 is its hexadecimal digit written twice
-    grey = np.invert((ink << np.uint64(4)) | ink)
-    return grey.astype("<u8", copy=False).view(np.uint8)[:, : page.width_px].copy()
+    grey = ink << np.uint64(4)
+    grey |= ink
+    np.invert(grey, out=grey)
+    return grey.view(np.uint8)[:, : page.width_px].copy()
 
 
 def page_png(page: PageLayout, measure: Measure) -> bytes:
@@ -248,41 +228,35 @@ def page_png(page: PageLayout, measure: Measure) -> bytes:
     return ink_png(ink, page.width_px)
 
 
-def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint64]:
-    """Ink levels of placed glyphs, 0 to 15 in each byte: uint64 (height_px, words); the first pixel lies lowest.
+def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint8]:
+    """Ink levels of placed glyphs, 0 to 15: uint8 (height_px, width_px rounded up to whole words).
 
-    The last word of a row may hold ink from beyond the page's edge.
+    What lies beyond the width may hold ink from beyond the page's edge.
     """
     atlas = atlas_for(measure.chain, measure.style.font_size_px, measure.style.page_width_px)
     pad, stride_px = atlas.pad_px, atlas.stride_px
-    x, phase = np.divmod((glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES), PHASES)
-    slots, baseline = glyphs.slot, glyphs.baseline_px
-    keep = (x >= -pad) & (x < width_px + pad) & (baseline < height_px + pad)
-    keep[_MAX_OVERLAP:] &= ~_piled_up(x, baseline)
-    if not keep.all():
-        x, phase, slots, baseline = x[keep], phase[keep], slots[keep], baseline[keep]
+    x, slots, baseline = (glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES), glyphs.slot, glyphs.baseline_px
+    near = (x >= -pad * PHASES) & (x < (width_px + pad) * PHASES) & (baseline < height_px + pad)
+    if not near.all():
+        x, slots, baseline = x[near], slots[near], baseline[near]
     # The page lies two borders away from every edge: pens may stand one border outside it, ink reaches one further.
-    index, words = atlas.words(slots, phase, (baseline + 2 * pad) * stride_px + x + 2 * pad)
+    pens = ((baseline + 2 * pad) * stride_px + 2 * pad) * PHASES + x
+    piled = _piled_up(pens // PHASES)
+    if piled.any():
+        slots, pens = slots[~piled], pens[~piled]
+    index, words = atlas.words(slots, pens)
     ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
     np.add.at(ink, index, words)
-    rows = ink.reshape(-1, stride_px // _WORD_PX)
-    first = 2 * pad // _WORD_PX
-    return _clipped(rows[2 * pad : 2 * pad + height_px, first : first + _round_up(width_px) // _WORD_PX].copy())
+    rows = ink.view(np.uint8).reshape(-1, stride_px)[2 * pad : 2 * pad + height_px]
+    darkest = np.full(_round_up(width_px), MAX_LEVEL, np.uint8)  # a whole row: against one number it takes longer
+    return np.minimum(rows[:, 2 * pad : 2 * pad + len(darkest)], darkest)
 
 
-_HIGH_NIBBLES = np.uint64(0xF0F0F0F0F0F0F0F0)
-
-
-def _clipped(ink: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sums of ink levels, none above the darkest; in place."""
-    over = np.nonzero((ink & _HIGH_NIBBLES) != 0)  # finding set booleans is several times as quick
-    ink[over] = np.minimum(ink[over].view(np.uint8), np.uint8(MAX_LEVEL)).view(np.uint64)
-    return ink
-
-
-def _piled_up(x: NDArray[np.int64], baseline: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each glyph from the 17th on: is it one too many in one place, as in stacks of combining marks?"""
-    return (np.abs(x[_MAX_OVERLAP:] - x[:-_MAX_OVERLAP]) <= 2) & (baseline[_MAX_OVERLAP:] == baseline[:-_MAX_OVERLAP])
+def _piled_up(pens_px: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each glyph: is it one too many in one place, as in stacks of combining marks?"""
+    piled = np.zeros(len(pens_px), np.bool_)
+    piled[_MAX_OVERLAP:] = np.abs(pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]) <= 2
+    return piled
 
 
 @lru_cache(maxsize=1)

@@ -56,6 +56,7 @@ class ShapedRun:
 
 
 def complex_runs(
+    flags: NDArray[np.bool_],
     codes: NDArray[np.uint32],
     font_index: NDArray[np.int8],
     levels: NDArray[np.uint8] | None = None,
@@ -63,11 +64,9 @@ def complex_runs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(starts, ends) of the runs to shape. A run has one font and one direction and does not cross a cut.
 
-    `font_index` is the font of each character, -1 where none draws it; `levels` the bidirectional levels, if any.
+    `flags` is `complex_flags(codes)`, written to; `font_index` the font of each character, -1 where none draws it;
+    `levels` the bidirectional levels, if any.
     """
-    flags = _complex_flags(codes)
-    if flags is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # A mark is shaped with the letter before it; joiners act on their neighbours and go with the one before.
     marks = classes(codes) == CM
     flags[:-1] |= marks[1:] & flags[1:]
@@ -87,7 +86,7 @@ def complex_runs(
     return starts, np.flatnonzero(flags & ~continues[1:]) + 1
 
 
-def _complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+def complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
     """Which characters need shaping; None, quickly, where none does."""
     global _is_complex
     high = codes[codes >= _FIRST_COMPLEX_CODE]
@@ -98,7 +97,7 @@ def _complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
         for first, last in _COMPLEX_RANGES:
             table[first : last + 1] = True
         _is_complex = table
-    return _is_complex[codes] if _is_complex[high].any() else None
+    return _is_complex.take(codes) if _is_complex.take(high).any() else None
 
 
 @lru_cache(maxsize=65_536)
