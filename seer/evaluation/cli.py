@@ -5,6 +5,7 @@
     seer eval score     --benchmark longbench RUN --json      only score; reads files, needs no model
     seer eval docqa     --gold FILE --documents DIR --out RUN predict questions over PDFs
     seer eval label     --data DIR --model NAME --out LABELS  which pages answers need, as a teacher judges
+    seer eval harness   --base-url URL --out RUN              lm-evaluation-harness, answered by `seer serve`
     seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
     seer eval probe     RUN --data DIR                        time prefill apart, for the report
     seer eval tokens    --data DIR                            what prompts would hold, without a model
@@ -35,7 +36,7 @@ from seer.evaluation.cli_options import (
     Style,
     Tasks,
 )
-from seer.evaluation.cli_predict import docqa, engine_options, longbench, predict
+from seer.evaluation.cli_predict import docqa, engine_options, harness, longbench, predict
 from seer.evaluation.cli_progress import progress
 from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
 from seer.evaluation.cli_teacher import extract, label
@@ -51,6 +52,7 @@ app = typer.Typer(
 app.command()(longbench)
 app.command()(predict)
 app.command()(docqa)
+app.command()(harness)
 app.command()(label)
 app.command()(extract)
 

@@ -1,9 +1,10 @@
-"""The commands of `seer eval` that ask a system: longbench, predict, docqa."""
+"""The commands of `seer eval` that ask a system: longbench, predict, docqa, harness."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from seer.evaluation.cli_options import (
     AsJson,
     CodeRatioOption,
     DocQAOptions,
+    Limit,
     LongBenchOptions,
     PostprocessOption,
     SystemOptions,
@@ -73,6 +75,49 @@ def docqa(options: DocQAOptions) -> None:
     )
     rules = LoopOptions(options.batch_size, options.concurrency, options.retry_rounds, options.retry_failed)
     run_system(options, policy, inputs, manifest, rules)
+
+
+def harness(
+    base_url: Annotated[str, typer.Option(help="Where `seer serve` listens, e.g. http://127.0.0.1:8080/v1.")],
+    out: Annotated[Path, typer.Option(help="Folder for results.json and every reply.")],
+    tasks: Annotated[str, typer.Option(help="Tasks or groups of the harness.")] = "longbench",
+    include: Annotated[Path | None, typer.Option(help="Folder of further task files of the harness.")] = None,
+    model: Annotated[str, typer.Option(help="The name that the server serves.")] = "seer",
+    limit: Limit = None,
+    concurrency: Annotated[int, typer.Option(help="Requests in flight at once.")] = 8,
+    reasoning_tokens: Annotated[int, typer.Option(help="Tokens granted on top of each task's limit.")] = 1024,
+    timeout_s: Annotated[float, typer.Option(help="For one try of one request.")] = 600,
+    document_field: Annotated[str, typer.Option(help="The field of a record that holds its document.")] = "context",
+) -> None:
+    """Run lm-evaluation-harness with Seer as its model, through a running `seer serve`.
+
+    Example: seer eval harness --base-url http://127.0.0.1:8080/v1 --tasks longbench --out runs/harness
+
+    A key, where the server wants one, is read from SEER_API_KEY. Long questions, as repobench-p has them, may need
+    `seer serve --set max_question_chars=40000`. The harness's prompts and metrics are its own: so are the figures.
+    """
+    from seer.evaluation.harness import run_harness
+    from seer.evaluation.longbench import check_limit
+
+    check_limit(limit)
+    summary = run_harness(
+        base_url,
+        [name.strip() for name in tasks.split(",") if name.strip()],
+        out,
+        model=model,
+        include=include,
+        limit=limit,
+        reasoning_tokens=reasoning_tokens,
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        document_field=document_field,
+    )
+    for name, metrics in summary.results.items():
+        shown = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items() if isinstance(value, float))
+        typer.echo(f"{name}: {shown}")
+    failed = len(summary.failures)
+    typer.echo(f"{summary.num_requests} requests, {failed} failed and stand as empty predictions", err=True)
+    typer.echo(str(summary.path))
 
 
 def predict_longbench(options: LongBenchOptions) -> None:

@@ -28,7 +28,7 @@ from seer.teaching.settings import TeacherSpec
 if TYPE_CHECKING:
     import aiohttp
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 MAX_REPLY_BYTES = 64 << 20
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 FATAL_STATUS = frozenset({401, 402, 403, 404, 405})
