@@ -11,8 +11,10 @@ outlines and the boxes of missing characters, is drawn as outlines at the same p
 from __future__ import annotations
 
 import io
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +25,7 @@ from seer.errors import InputError
 from seer.rendering.boxes import missing_box
 from seer.rendering.fonts import MISSING, NEWLINE, Font, FontChain, load_chain
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
-from seer.rendering.measure import SUB_PX, Measure, code_points
+from seer.rendering.measure import SPACE, SUB_PX, Measure, code_points
 from seer.rendering.placing import PlacedGlyphs, place_glyphs
 from seer.schema import Document
 
@@ -48,10 +50,10 @@ def pdf_bytes(document: Document, *, compress: bool = True) -> bytes:
     buffer = io.BytesIO()
     canvas = Canvas(buffer, invariant=1, pageCompression=int(compress))
     canvas.setTitle(document.name.encode("utf-8", "replace").decode())
-    names = [_register(font) for font in measure.chain.fonts]
-    pieces = (document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS))
+    pieces = [document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS)]
+    typeset = _embed(canvas, pieces, measure.chain)
     for layout in lay_out(pieces, measure):
-        _write_page(canvas, layout, measure, names)
+        _write_page(canvas, layout, measure, typeset)
     canvas.save()
     return buffer.getvalue()
 
@@ -97,7 +99,45 @@ def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArr
         yield np.array(image)
 
 
-# ── Writing a page ───────────────────────────────────────────────────────────────────────────────
+# ── Embedding fonts ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Typeset:
+    """How a document's characters are written. reportlab embeds a font in subsets of up to 256 characters."""
+
+    names: list[str]
+    """The name of each subset in the document; the first is none."""
+    codes: NDArray[np.int32]
+    """By code point of the document: 256 times the number of the subset that holds it, plus its byte there; 0 where none does."""
+
+
+def _embed(canvas: Any, pieces: Iterable[str], chain: FontChain) -> _Typeset:
+    """Embed the characters of a text, the most frequent together, so that runs within one subset are long."""
+    from reportlab.pdfbase import pdfmetrics
+
+    counts = np.bincount([SPACE, ord(chain.newline_mark)])
+    for piece in pieces:
+        found = np.bincount(code_points(piece))
+        counts, found = (counts, found) if len(counts) >= len(found) else (found, counts)
+        counts[: len(found)] += found
+    found = np.flatnonzero(counts)
+    characters = found[np.argsort(-counts[found], kind="stable")].astype(np.uint32)
+    owners = chain.font_index[chain.entries(characters)]
+    names, codes = [""], np.zeros(len(counts), np.int32)
+    for index, font in enumerate(chain.fonts):
+        own, name = characters[owners == index], _register(font)
+        if not len(own) or name is None:
+            continue
+        embedded = pdfmetrics.getFont(name)
+        parts = embedded.splitString("".join(map(chr, own.tolist())), canvas._doc)
+        base = len(names)
+        names += [embedded.getSubsetInternalName(k, canvas._doc) for k in range(1 + max(part[0] for part in parts))]
+        subsets = np.repeat([part[0] for part in parts], [len(part[1]) for part in parts])
+        places = np.frombuffer(b"".join(part[1] for part in parts), np.uint8)
+        # Byte 0 is a character that reportlab does not find in the font.
+        codes[own] = np.where(places > 0, (base + subsets) * 256 + places, 0)
+    return _Typeset(names, codes)
 
 
 def _register(font: Font) -> str | None:
@@ -116,24 +156,27 @@ def _register(font: Font) -> str | None:
     return name
 
 
-def _write_page(canvas: Any, layout: PageLayout, measure: Measure, names: list[str | None]) -> None:
+# ── Writing a page ───────────────────────────────────────────────────────────────────────────────
+
+
+def _write_page(canvas: Any, layout: PageLayout, measure: Measure, typeset: _Typeset) -> None:
     points = 72 / measure.style.dpi
     canvas.setPageSize((layout.width_px * points, layout.height_px * points))
     # From here on the page is measured in pixels from its lower left corner.
     canvas.scale(points, points)
-    glyphs = place_glyphs(layout, measure)
-    fonts, as_text = _fonts(glyphs, layout, measure.chain, names)
-    text, ink = canvas.beginText(), None
-    for first, last in _strings(glyphs, layout, measure, fonts, as_text):
-        is_mark = bool(glyphs.slot[first] == NEWLINE)
-        if ink != (fonts[first], is_mark):
-            ink = (fonts[first], is_mark)
-            text.setFont(names[fonts[first]], measure.style.font_size_px)
-            text.setFillGray(0.5 if is_mark else 0.0)
-        text.setTextOrigin(glyphs.x_sub[first] / SUB_PX, layout.height_px - int(glyphs.baseline_px[first]))
-        source = layout.text[int(glyphs.offset[first]) : int(glyphs.offset[last - 1]) + 1]
-        text.textLine(measure.chain.newline_mark if is_mark else source)
-    canvas.drawText(text)
+    chain, glyphs = measure.chain, place_glyphs(layout, measure)
+    marks = glyphs.slot == NEWLINE
+    characters = code_points(layout.text).copy()
+    characters[glyphs.offset[marks]] = ord(chain.newline_mark)
+    own = characters.take(glyphs.offset)
+    # Set as text what is its character's plain glyph, in a font that could be embedded.
+    plain = chain.slot.take(chain.entries(own)) == np.where(marks, chain.newline_slot, glyphs.slot)
+    as_text = plain & (typeset.codes.take(own) > 0)
+    firsts, lasts = _strings(glyphs, own, as_text, marks, measure)
+    codes = typeset.codes.take(characters)
+    codes[codes == 0] = typeset.codes[SPACE]  # within a string these are spaces of some kind
+    text = _operators(glyphs, firsts, lasts, codes, marks, layout.height_px, measure.style.font_size_px, typeset.names)
+    canvas.addLiteral("\n".join(["BT", *text, "ET"]))
     canvas.setFillGray(0.0)
     for k in np.flatnonzero(~as_text).tolist():
         x, y = glyphs.x_sub[k] / SUB_PX, layout.height_px - int(glyphs.baseline_px[k])
@@ -141,42 +184,60 @@ def _write_page(canvas: Any, layout: PageLayout, measure: Measure, names: list[s
     canvas.showPage()
 
 
-def _fonts(
-    glyphs: PlacedGlyphs, layout: PageLayout, chain: FontChain, names: list[str | None]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The font of each glyph, and whether reportlab can set it as text: its character's plain glyph, embeddable."""
-    slots = np.where(glyphs.slot == NEWLINE, chain.newline_slot, glyphs.slot)
-    boxes = slots >= MISSING
-    fonts = np.where(boxes, 0, np.searchsorted(chain.font_base, slots, side="right") - 1)
-    codes = code_points(layout.text)[glyphs.offset]
-    plain = (chain.slot[chain.entries(codes)] == slots) | (glyphs.slot == NEWLINE)
-    embeddable = np.array([name is not None for name in names])
-    return fonts, plain & ~boxes & embeddable[fonts]
-
-
 def _strings(
-    glyphs: PlacedGlyphs, layout: PageLayout, measure: Measure, fonts: NDArray[np.int64], as_text: NDArray[np.bool_]
-) -> Iterator[tuple[int, int]]:
+    glyphs: PlacedGlyphs,
+    own: NDArray[np.uint32],
+    as_text: NDArray[np.bool_],
+    marks: NDArray[np.bool_],
+    measure: Measure,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """[first, last) of glyphs set as one string: one line, one font, nothing but plain spaces between.
 
     The PDF engine adds up advances by itself; a string ends where it would come to another place than the layout.
+    `own` is the character of each glyph.
     """
-    num = len(glyphs.slot)
-    if not num:
-        return
-    advances = measure.advances_sub[measure.chain.entries(code_points(layout.text)[glyphs.offset])]
+    entries = measure.chain.entries(own)
+    fonts, advances = measure.chain.font_index.take(entries), measure.advances_sub.take(entries)
     gaps = np.diff(glyphs.offset)
     drift = np.diff(glyphs.x_sub) - advances[:-1] - (gaps - 1) * measure.space_sub
     joined = as_text[1:] & as_text[:-1] & (fonts[1:] == fonts[:-1]) & (np.abs(drift) <= SUB_PX // 64)
     # spaces come from the chain's first font
     joined &= (gaps == 1) | (gaps > 1) & (fonts[1:] == 0)
-    joined &= (glyphs.baseline_px[1:] == glyphs.baseline_px[:-1]) & (glyphs.slot[1:] != NEWLINE)
-    joined &= glyphs.slot[:-1] != NEWLINE
-    joined &= np.arange(1, num) % _MAX_STRING_GLYPHS != 0
-    starts = np.flatnonzero(np.concatenate(([True], ~joined)))
-    for first, last in zip(starts.tolist(), [*starts[1:].tolist(), num], strict=True):
-        if as_text[first]:
-            yield first, last
+    joined &= (glyphs.baseline_px[1:] == glyphs.baseline_px[:-1]) & ~marks[1:] & ~marks[:-1]
+    joined &= np.arange(1, len(own)) % _MAX_STRING_GLYPHS != 0
+    firsts = np.flatnonzero(np.concatenate(([True], ~joined))) if len(own) else np.zeros(0, np.int64)
+    lasts = np.concatenate((firsts[1:], [len(own)]))
+    return firsts[as_text[firsts]], lasts[as_text[firsts]]
+
+
+def _operators(
+    glyphs: PlacedGlyphs,
+    firsts: NDArray[np.int64],
+    lasts: NDArray[np.int64],
+    codes: NDArray[np.int32],
+    marks: NDArray[np.bool_],
+    page_height_px: int,
+    size_px: float,
+    names: list[str],
+) -> Iterator[str]:
+    """The PDF operators that set each string at its place. `codes` are those of every character on the page."""
+    starts, ends = glyphs.offset[firsts], glyphs.offset[lasts - 1] + 1
+    subsets, digits = codes >> 8, (codes & 255).astype(np.uint8).tobytes().hex()
+    turns = np.flatnonzero(subsets[1:] != subsets[:-1]) + 1
+    between = zip(np.searchsorted(turns, starts, "right").tolist(), np.searchsorted(turns, ends).tolist(), strict=True)
+    x_px, y_px = glyphs.x_sub[firsts] / SUB_PX, page_height_px - glyphs.baseline_px[firsts]
+    subset, grey = 0, 0.0
+    places = zip(
+        starts.tolist(), ends.tolist(), between, x_px.tolist(), y_px.tolist(), marks[firsts].tolist(), strict=True
+    )
+    for start, end, (low, high), x, y, is_mark in places:
+        if grey != (grey := 0.5 if is_mark else 0.0):
+            yield f"{grey} g"
+        yield f"1 0 0 1 {x:.7g} {y} Tm"
+        for first, last in itertools.pairwise((start, *turns[low:high].tolist(), end)):
+            if subset != (subset := int(subsets[first])):
+                yield f"{names[subset]} {size_px} Tf"
+            yield f"<{digits[2 * first : 2 * last]}> Tj"
 
 
 # ── Outlines ─────────────────────────────────────────────────────────────────────────────────────

@@ -54,10 +54,9 @@ def png_bytes(image: NDArray[np.uint8]) -> bytes:
         return ink_png(ink, width)
     channels = image.shape[2] if image.ndim == 3 else 1
     rows = image.reshape(height, -1)
-    plain, differences = _unfiltered(rows), _differences(rows, channels)
-    sample = slice(None, None, _SAMPLE_EVERY)
-    smaller = min(plain, differences, key=lambda raw: len(_compress(raw[sample].copy().data)))
-    return _png(smaller, width, depth=8, colour=channels == 3)
+    sample = rows[::_SAMPLE_EVERY]
+    smaller = min(_unfiltered, _differences, key=lambda filtered: len(_compress(filtered(sample, channels).data)))
+    return _png(smaller(rows, channels), width, depth=8, colour=channels == 3)
 
 
 def page_png_bytes(page: Page) -> bytes:
@@ -83,7 +82,7 @@ def _png(raw: NDArray[np.uint8], width: int, depth: int, *, colour: bool = False
     return b"".join((_SIGNATURE, _chunk(b"IHDR", header), _chunk(b"IDAT", _compress(raw.data)), _chunk(b"IEND", b"")))
 
 
-def _unfiltered(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _unfiltered(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
     raw = np.empty((rows.shape[0], rows.shape[1] + 1), np.uint8)
     raw[:, 0], raw[:, 1:] = _NO_FILTER, rows
     return raw
