@@ -40,6 +40,7 @@ class Groups:
         return Groups(gather, self.scatter.to(device, non_blocking=True), self.shape)
 
 
+@torch.compiler.disable
 def grouped_attention(
     q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, groups: Groups, *, causal: bool, scale: float
 ) -> torch.Tensor:
@@ -53,12 +54,41 @@ def grouped_attention(
 
     if groups.shape is not None:
         return attend(*(x.unflatten(0, groups.shape) for x in (q_LHD, k_LHD, v_LHD))).flatten(0, 1)
-    parts = []
+    qkv = Regroup.apply(torch.cat([q_LHD, k_LHD, v_LHD], 1), groups)
+    q, k, v = qkv.split([q_LHD.shape[1], k_LHD.shape[1], v_LHD.shape[1]], 1)
+    parts, start = [], 0
     for index_BT in groups.gather:
-        rows = index_BT.flatten()
-        picked = (x.index_select(0, rows).unflatten(0, index_BT.shape) for x in (q_LHD, k_LHD, v_LHD))
-        parts.append(attend(*picked).flatten(0, 1))
-    return torch.cat(parts).index_select(0, groups.scatter)
+        part = slice(start, start := start + index_BT.numel())
+        parts.append(attend(*(x[part].unflatten(0, index_BT.shape) for x in (q, k, v))).flatten(0, 1))
+    return Ungroup.apply(torch.cat(parts), groups)
+
+
+class Regroup(torch.autograd.Function):
+    """Rows of the packed row → rows of all groups, padding included. No real row looks at padding, so padding's gradient
+    is nothing, and the way back is a plain selection where autograd would add up."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: torch.Tensor, groups: Groups) -> torch.Tensor:
+        ctx.groups = groups
+        return packed.index_select(0, torch.cat([index.flatten() for index in groups.gather]))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.index_select(0, ctx.groups.scatter), None
+
+
+class Ungroup(torch.autograd.Function):
+    """The inverse of Regroup: picks each row's place out of the groups."""
+
+    @staticmethod
+    def forward(ctx: Any, grouped: torch.Tensor, groups: Groups) -> torch.Tensor:
+        ctx.groups, ctx.rows = groups, grouped.shape[0]
+        return grouped.index_select(0, groups.scatter)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        spread = grad.new_zeros((ctx.rows, *grad.shape[1:]))
+        return spread.index_copy_(0, ctx.groups.scatter, grad), None
 
 
 def _text_attention(

@@ -1,0 +1,146 @@
+"""The curriculum's lessons, each an ordinary trajectory: reading a page aloud, finding names, whole conversations.
+
+    for trajectory in lessons("finding", World(seed=0, split="train"), 20_000, text_share=0.5): ...
+
+Pages stand as pictures or, in a share of them, as text in the picture's place: text is learned quickly and teaches what to
+look for in pictures.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
+
+from seer.errors import InputError
+from seer.miniature.world import LINES_PER_PAGE, STYLE, Kind, Line, MiniatureDocument, Question, World
+from seer.protocol import observation
+from seer.schema import Excerpt, Trajectory, Turn
+
+Lesson = Literal["reading", "finding", "conversation", "direct"]
+MAX_NAMES_FOUND = 8
+
+
+def lessons(
+    lesson: Lesson, world: World, count: int, *, text_share: float = 0.0, kinds: Collection[Kind] = ()
+) -> Iterator[Trajectory]:
+    """`count` trajectories of one lesson, one a document.
+
+    text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, each as often as any
+    other in the documents that have it.
+    """
+    if lesson == "finding" and kinds:
+        raise InputError("the lesson 'finding' asks no questions, so it takes no kinds")
+    made = number = 0
+    while made < count:
+        document = world.document(number)
+        rng = random.Random(f"{lesson}/{document.id}")
+        as_text = _pages_as_text(document.num_pages, text_share, rng)
+        number += 1
+        if lesson == "reading":
+            yield reading(document, rng.randint(1, document.num_pages))
+        elif lesson == "finding":
+            yield finding(document, as_text, rng)
+        else:
+            question = _draw_question(document.questions, kinds, rng)
+            if question is None:
+                continue
+            yield conversation(document, question, as_text, select=lesson == "conversation")
+        made += 1
+
+
+def _pages_as_text(num_pages: int, share: float, rng: random.Random) -> set[int]:
+    """Half of the documents are wholly one or the other, half are mixed."""
+    here = share if rng.random() < 0.5 else float(rng.random() < share)
+    return {page for page in range(1, num_pages + 1) if rng.random() < here}
+
+
+def _draw_question(questions: Sequence[Question], kinds: Collection[Kind], rng: random.Random) -> Question | None:
+    wanted = [question for question in questions if not kinds or question.kind in kinds]
+    if not wanted:
+        return None
+    kind = rng.choice(sorted({question.kind for question in wanted}))
+    return rng.choice([question for question in wanted if question.kind == kind])
+
+
+def reading(document: MiniatureDocument, page: int) -> Trajectory:
+    """One page as a picture; its names are said in order. Codes are left to retrieval."""
+    said = "\n".join(f"{line.name} → {line.target}" if line.target else line.name for line in _lines(document, page))
+    return _trajectory(document, "reading", [Turn(kind="prompt", pages=(page,)), Turn(kind="answer", text=said)])
+
+
+def finding(document: MiniatureDocument, as_text: set[int], rng: random.Random) -> Trajectory:
+    """A list of names, to be said again with the page on which each stands."""
+    standing = Counter(name for line in document.lines for name in (line.name, line.target) if name)
+    places = [
+        (name, place // LINES_PER_PAGE + 1)
+        for place, line in enumerate(document.lines)
+        for name in (line.name, line.target)
+        if standing[name] == 1
+    ]
+    wanted = rng.sample(places, min(MAX_NAMES_FOUND, len(places)))
+    listed = " ".join(name for name, _ in wanted)
+    said = "".join(f"{name}{page}" for name, page in wanted)
+    return _trajectory(document, "finding", [_prompt(document, listed, as_text), Turn(kind="answer", text=said)])
+
+
+def conversation(
+    document: MiniatureDocument, question: Question, as_text: Collection[int] = (), *, select: bool = True
+) -> Trajectory:
+    """Question, selection, retrieved text, reasoning, answer; without `select`, question, reasoning, answer."""
+    turns = [_prompt(document, question.text, as_text)]
+    if select:
+        turns.append(Turn(kind="call", pages=question.pages))
+        turns.append(observation([_excerpt(document, page) for page in question.pages]))
+    turns.append(Turn(kind="think", text=reasoning(document, question)))
+    turns.append(Turn(kind="answer", text=question.answer))
+    return _trajectory(document, question.id, turns, question)
+
+
+def reasoning(document: MiniatureDocument, question: Question) -> str:
+    """What stands on each page, then the answer: the words of the data pipeline's template."""
+    chinese = question.language == "zh"
+    if not question.pages:
+        return "没有一页写有问题所问的内容。" if chinese else "None of the images states what the question asks for."
+    text, said = document.text, []
+    for start, end in sorted(question.evidence):
+        page, quote = text.count("\n", 0, start) // LINES_PER_PAGE + 1, text[start:end]
+        said.append(f"图{page}写道：“{quote}”" if chinese else f"Image {page} says: “{quote}”")
+    said.append(f"因此答案是：{question.answer}" if chinese else f"So the answer is: {question.answer}")
+    return "\n".join(said)
+
+
+def _lines(document: MiniatureDocument, page: int) -> tuple[Line, ...]:
+    return document.lines[(page - 1) * LINES_PER_PAGE : page * LINES_PER_PAGE]
+
+
+def _excerpt(document: MiniatureDocument, page: int) -> Excerpt:
+    before, text = (
+        "".join(f"{line.text}\n" for line in lines)
+        for lines in (document.lines[: (page - 1) * LINES_PER_PAGE], _lines(document, page))
+    )
+    return Excerpt(page=page, start=len(before), text=text)
+
+
+def _prompt(document: MiniatureDocument, text: str, as_text: Collection[int]) -> Turn:
+    pages = range(1, document.num_pages + 1)
+    return Turn(
+        kind="prompt",
+        text=text,
+        pages=tuple(page for page in pages if page not in as_text),
+        excerpts=tuple(_excerpt(document, page) for page in pages if page in as_text),
+    )
+
+
+def _trajectory(
+    document: MiniatureDocument, name: str, turns: Sequence[Turn], question: Question | None = None
+) -> Trajectory:
+    return Trajectory(
+        id=f"{document.id}-{name}" if question is None else name,
+        source=document.text,
+        style=STYLE,
+        turns=tuple(turns),
+        relevant_pages=question.pages if question else (),
+        answers=(question.answer,) if question else (),
+    )

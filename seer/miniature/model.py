@@ -1,0 +1,41 @@
+"""The miniature's model: its shape, its untrained checkpoint, and where the trained one lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seer.models import INK_SCALING, SmallShape, initialise, save, small_config, wrap_tokenizer
+
+SHAPE = SmallShape(
+    hidden=128,
+    text_layers=6,
+    text_heads=4,
+    text_kv_heads=4,
+    text_ffn=256,
+    vision_depth=3,
+    vision_heads=4,
+    vision_ffn=256,
+    image_px=112,
+    max_positions=8192,
+)
+"""1.8 million parameters; heads of 32, which vLLM's attention on a CPU supports."""
+
+SHIPPED = Path(__file__).parent / "checkpoint"
+"""The trained checkpoint that comes with the package."""
+
+
+def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
+    """A checkpoint folder with the miniature's shape and tokenizer and weights drawn from `seed`."""
+    import torch
+    from transformers import Glm4vForConditionalGeneration
+
+    from seer.geometry import VisionGeometry
+    from seer.miniature.tokenizer import build_tokenizer
+
+    tokenizer = wrap_tokenizer(build_tokenizer())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Glm4vForConditionalGeneration(small_config(tokenizer, SHAPE))
+        initialise(model)
+    save(path, model, tokenizer, INK_SCALING, VisionGeometry())
+    return Path(path)

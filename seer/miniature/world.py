@@ -1,0 +1,216 @@
+"""The miniature world: small documents of names and codes, and questions whose answer and gold pages are known.
+
+    doctor 482139          a fact: the doctor's code
+    lawyer → rabbit        a pointer: the lawyer's code is the rabbit's, which stands on another page
+
+Three lines a page. A world is a pure function of (seed, split). No fact (a name with its code) belongs to two splits, so
+splits share no document either.
+
+    for document in World(seed=0, split="test").documents(500):
+        for question in document.questions: ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from seer.miniature.lexicon import CHINESE, ENGLISH
+from seer.schema import PageStyle
+
+Split = Literal["train", "validation", "test"]
+Kind = Literal["single", "paraphrase", "hop", "many", "unanswerable"]
+Language = Literal["en", "zh"]
+
+LINES_PER_PAGE = 3
+STYLE = PageStyle(
+    name="miniature",
+    page_width_px=112,
+    page_height_px=84,
+    margin_x_px=4,
+    margin_y_px=0,
+    font_size_pt=11,
+    line_height_pt=28,
+    crop_last_page=False,
+)
+"""A line of text to a row of vision tokens: 12 tokens a page."""
+
+UNANSWERABLE = "unanswerable"
+ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {
+    ("en", "single"): ("What is the code of the ", "?"),
+    ("en", "hop"): ("What is the code behind the ", "?"),
+    ("en", "many"): ("What are all codes of the ", "?"),
+    ("zh", "single"): ("", "的编号是什么？"),
+    ("zh", "hop"): ("", "指向的编号是什么？"),
+    ("zh", "many"): ("", "的所有编号是什么？"),
+}
+"""What stands before and after the name in a question."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a document."""
+
+    name: str
+    code: str = ""
+    target: str = ""
+    """For a pointer, the name it points to."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} → {self.target}" if self.target else f"{self.name} {self.code}"
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    kind: Kind
+    language: Language
+    text: str
+    name: str
+    """The printed name that is meant."""
+    answer: str
+    pages: tuple[int, ...]
+    """Gold pages, ascending, from 1."""
+    evidence: tuple[tuple[int, int], ...]
+    """Spans of the lines that answer it, in the order in which they are needed."""
+
+
+@dataclass(frozen=True)
+class MiniatureDocument:
+    id: str
+    language: Language
+    lines: tuple[Line, ...]
+    questions: tuple[Question, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line.text}\n" for line in self.lines)
+
+    @property
+    def num_pages(self) -> int:
+        return len(self.lines) // LINES_PER_PAGE
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Its questions in the shape of any question set: what `seer-data build` and `seer eval` read."""
+        for question in self.questions:
+            yield {
+                "id": question.id,
+                "document": self.id,
+                "question": question.text,
+                "context": self.text,
+                "answers": [question.answer],
+                "evidence": [list(span) for span in question.evidence],
+                "kind": question.kind,
+                "language": question.language,
+                "pages": list(question.pages),
+            }
+
+
+def split_of(name: str, code: str) -> Split:
+    """Where a fact belongs: 80 % train, 10 % validation, 10 % test."""
+    bucket = hashlib.blake2b(f"{name} {code}".encode(), digest_size=2).digest()[0] % 10
+    return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
+
+
+class World:
+    """Documents by number. Document n of a world is the same whatever was drawn before."""
+
+    def __init__(self, seed: int, split: Split, *, chinese_share: float = 0.25, max_pages: int = 8) -> None:
+        self.seed, self.split = seed, split
+        self.chinese_share, self.max_pages = chinese_share, max_pages
+
+    def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
+        return (self.document(number) for number in range(start, start + count))
+
+    def document(self, number: int) -> MiniatureDocument:
+        rng = random.Random(f"{self.seed}/{self.split}/{number}")
+        language: Language = "zh" if rng.random() < self.chinese_share else "en"
+        words = CHINESE if language == "zh" else ENGLISH
+        names = list(words)
+        rng.shuffle(names)
+        # two names stay unprinted, for questions without an answer
+        num_pages = rng.randint(2, min(self.max_pages, (len(names) - 2) // LINES_PER_PAGE))
+        lines = self._lines(rng, names, num_pages)
+        identity = f"{self.split}-{self.seed}-{number}"
+        return MiniatureDocument(
+            identity, language, lines, tuple(self._questions(rng, identity, language, lines, words))
+        )
+
+    def _lines(self, rng: random.Random, names: list[str], num_pages: int) -> tuple[Line, ...]:
+        """Fills every page: at most one pointer, at most one name that stands on four pages or more."""
+        slots: list[Line | None] = [None] * (num_pages * LINES_PER_PAGE)
+
+        def put(page: int, line: Line) -> None:
+            free = [i for i in range(page * LINES_PER_PAGE, (page + 1) * LINES_PER_PAGE) if slots[i] is None]
+            slots[rng.choice(free)] = line
+
+        if num_pages >= 4 and rng.random() < 0.5:
+            name = names.pop()
+            codes: set[str] = set()
+            for page in sorted(rng.sample(range(num_pages), rng.randint(4, min(num_pages, 6)))):
+                code = self._code(rng, name, codes)
+                put(page, Line(name, code))
+        if rng.random() < 0.5:
+            here, there = rng.sample(range(num_pages), 2)
+            name, target = names.pop(), names.pop()
+            put(here, Line(name, target=target))
+            put(there, Line(target, self._code(rng, target, set())))
+        for i, line in enumerate(slots):
+            if line is None:
+                name = names.pop()
+                slots[i] = Line(name, self._code(rng, name, set()))
+        return tuple(line for line in slots if line is not None)
+
+    def _code(self, rng: random.Random, name: str, taken: set[str]) -> str:
+        """A code of 4 to 6 digits such that the fact belongs to this split, and none that this name already has."""
+        while True:
+            code = str(rng.randint(10 ** (size := rng.randint(3, 5)), 10 ** (size + 1) - 1))
+            if split_of(name, code) == self.split and code not in taken:
+                taken.add(code)
+                return code
+
+    def _questions(
+        self, rng: random.Random, identity: str, language: Language, lines: tuple[Line, ...], words: dict[str, str]
+    ) -> Iterator[Question]:
+        """Every question that the document can be asked."""
+        starts = [0]
+        for line in lines:
+            starts.append(starts[-1] + len(line.text) + 1)
+
+        def ask(kind: Kind, form: Kind, name: str, said: str, answer: str, places: list[int]) -> Question:
+            before, after = ASKED[language, form]
+            return Question(
+                id=f"{identity}-{kind}-{list(words).index(name)}",
+                kind=kind,
+                language=language,
+                text=f"{before}{said}{after}",
+                name=name,
+                answer=answer,
+                pages=tuple(sorted({place // LINES_PER_PAGE + 1 for place in places})),
+                evidence=tuple((starts[place], starts[place + 1] - 1) for place in places),
+            )
+
+        places: dict[str, list[int]] = {}
+        for place, line in enumerate(lines):
+            if line.code:
+                places.setdefault(line.name, []).append(place)
+        targets = {line.target for line in lines if line.target}
+        for name, where in places.items():
+            if len(where) > 1:
+                answer = ", ".join(lines[place].code for place in where)
+                yield ask("many", "many", name, name, answer, where)
+            elif name not in targets:
+                yield ask("single", "single", name, name, lines[where[0]].code, where)
+                yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)
+        for place, line in enumerate(lines):
+            if line.target:
+                end = places[line.target][0]
+                yield ask("hop", "hop", line.name, line.name, lines[end].code, [place, end])
+        printed = {line.name for line in lines} | targets
+        absent = rng.choice([name for name in words if name not in printed])
+        said = absent if rng.random() < 0.5 else words[absent]
+        yield ask("unanswerable", "single", absent, said, UNANSWERABLE, [])
