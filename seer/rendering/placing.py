@@ -108,7 +108,8 @@ def baselines_px(page: PageLayout, measure: Measure) -> NDArray[np.int64]:
 def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
     """The page's text with the widths its lines have: tabs set, spaces squeezed where the layout squeezed them."""
     measured = measure.text(page.text, levels=page.levels, cuts=page.line_starts)
-    measured.advances_sub[measured.codes == TAB] = page.tab_widths_sub
+    if len(page.tab_widths_sub):
+        measured.advances_sub[measured.codes == TAB] = page.tab_widths_sub
     squeeze(measured, page.line_starts.astype(np.int64), measure)
     return measured
 

@@ -240,10 +240,11 @@ def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: i
     if not near.all():
         x, slots, baseline = x[near], slots[near], baseline[near]
     # The page lies two borders away from every edge: pens may stand one border outside it, ink reaches one further.
-    pens = ((baseline + 2 * pad) * stride_px + 2 * pad) * PHASES + x
-    piled = _piled_up(pens // PHASES)
-    if piled.any():
-        slots, pens = slots[~piled], pens[~piled]
+    pens = baseline * (stride_px * PHASES)
+    pens += x
+    pens += 2 * pad * (stride_px + 1) * PHASES
+    if len(piled := _piled_up(pens // PHASES)):
+        slots, pens = np.delete(slots, piled), np.delete(pens, piled)
     index, words = atlas.words(slots, pens)
     ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
     np.add.at(ink, index, words)
@@ -252,11 +253,9 @@ def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: i
     return np.minimum(rows[:, 2 * pad : 2 * pad + len(darkest)], darkest)
 
 
-def _piled_up(pens_px: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each glyph: is it one too many in one place, as in stacks of combining marks?"""
-    piled = np.zeros(len(pens_px), np.bool_)
-    piled[_MAX_OVERLAP:] = np.abs(pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]) <= 2
-    return piled
+def _piled_up(pens_px: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which glyphs are one too many in one place, as in stacks of combining marks."""
+    return np.flatnonzero(np.abs(pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]) <= 2) + _MAX_OVERLAP
 
 
 @lru_cache(maxsize=1)
