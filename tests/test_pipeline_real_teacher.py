@@ -136,7 +136,7 @@ def write_records(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_real_model_is_counted_not_guessed(tmp_path: Path, teacher_url: str) -> None:
     write_records(tmp_path / "train.jsonl")
     teacher: dict[str, Any] = {"base_url": teacher_url, "model": "smollm2", "concurrency": 4, "timeout_s": 300}
@@ -144,8 +144,8 @@ def test_a_real_model_is_counted_not_guessed(tmp_path: Path, teacher_url: str) -
         {
             "out": str(tmp_path / "out"),
             "sources": [{"path": str(tmp_path / "train.jsonl")}],
-            "judge": {"kind": "teacher", "teacher": {**teacher, "max_tokens": 24}, "reasks": 2},
-            "reason": {"kind": "teacher", "teacher": {**teacher, "max_tokens": 96, "temperature": 0.7}, "samples": 2},
+            "judge": {"kind": "teacher", "teacher": {**teacher, "max_tokens": 16}, "reasks": 2},
+            "reason": {"kind": "teacher", "teacher": {**teacher, "max_tokens": 48, "temperature": 0.7}, "samples": 2},
         }
     )
     tallies: list[Tally] = []
