@@ -16,12 +16,10 @@ The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import json
 import os
 import random
-import re
 import resource
 import signal
 import subprocess
@@ -32,29 +30,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench_data_teacher import TeacherProcess
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 LATENCY_S, CONCURRENCY = 0.05, 64
 PAGE_CHARS = 400
-WORDS = [
-    "amber",
-    "basin",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "harbour",
-    "island",
-    "juniper",
-    "kettle",
-    "lagoon",
-    "meadow",
-    "north",
-    "orchard",
-    "pasture",
-]
+WORDS = (
+    *("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbour"),
+    *("island", "juniper", "kettle", "lagoon", "meadow", "north", "orchard", "pasture"),
+)
 
 
 # ── Synthetic records ────────────────────────────────────────────────────────────────────────────
@@ -89,81 +75,7 @@ def teachers(base_url: str, concurrency: int = CONCURRENCY) -> dict[str, Any]:
     return {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
 
 
-# ── A scripted teacher ───────────────────────────────────────────────────────────────────────────
-
-
-class ScriptedTeacher(asyncio.Protocol):
-    """Just enough HTTP to answer chat completions after a fixed time, at little cost to the machine it shares."""
-
-    log: list[tuple[float, float, str]] = []
-    latency_s = LATENCY_S
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport, self.buffer = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
-            return
-        headers = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        if len(body) < int(headers.get(b"Content-Length", b"0")):
-            return
-        self.buffer = b""
-        key = headers.get(b"Idempotency-Key", b"").decode()
-        asyncio.get_running_loop().call_later(self.latency_s, self.answer, body, key, time.monotonic())
-
-    def answer(self, body: bytes, key: str, arrived: float) -> None:
-        if self.transport.is_closing():
-            return
-        text = scripted_reply(json.loads(body)["messages"][-1]["content"])
-        usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 8}
-        reply = json.dumps(
-            {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage}
-        ).encode()
-        self.transport.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(reply) + reply
-        )
-        self.log.append((arrived, time.monotonic(), key))
-
-
-def scripted_reply(asked: str) -> str:
-    """What a perfect teacher would say."""
-    found = re.search(r"gate of number (\d+) open\?", asked)
-    assert found is not None, asked
-    number = found[1]
-    fact = f"The gate of number {number} opens at {int(number) * 7 % 1440} minutes."
-    if "Reply YES or NO" in asked:
-        return "YES" if fact in asked else "NO"
-    return f"<think>The text says: {fact}</think>Answer: {int(number) * 7 % 1440} minutes"
-
-
-def serve_teacher(latency_s: float) -> None:
-    """Serve until the standard input closes; then print the log."""
-    ScriptedTeacher.latency_s = latency_s
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(ScriptedTeacher, "127.0.0.1", 0, backlog=1024)
-        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-        await loop.run_in_executor(None, sys.stdin.read)
-
-    asyncio.run(run())
-    print(json.dumps(ScriptedTeacher.log))
-
-
-class TeacherProcess:
-    """The scripted teacher in a process of its own."""
-
-    def __init__(self, latency_s: float = LATENCY_S) -> None:
-        self._process = child("serve", str(latency_s), stdin=subprocess.PIPE)
-        assert self._process.stdout is not None
-        self.base_url = self._process.stdout.readline().strip()
-
-    def stop(self) -> list[tuple[float, float, str]]:
-        out, _ = self._process.communicate("", timeout=60)
-        return [(arrived, answered, key) for arrived, answered, key in json.loads(out)]
+# ── Processes ────────────────────────────────────────────────────────────────────────────────────
 
 
 def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -206,16 +118,26 @@ def write_settings(folder: Path, name: str, values: dict[str, Any]) -> str:
 
 
 def measure_teacher(folder: Path, quick: bool) -> dict[str, Any]:
-    """Calls per second over the span in which calls were made, against the ideal."""
+    """Calls per second over the span in which calls were made, against the ideal; how long the teacher really took, and
+    how many calls it had before it on average."""
     records = write_records(folder / "teacher.jsonl", 2000 if quick else 6000, 3 * PAGE_CHARS)
-    teacher = TeacherProcess()
+    teacher = TeacherProcess(LATENCY_S)
     judged = {"judge": teachers(teacher.base_url)["judge"]}
     run = run_child("build", write_settings(folder, "teacher", settings(records, folder / "t", **judged)), "fixed")
     log = teacher.stop()
     span_s = max(answered for _, answered, _ in log) - min(arrived for arrived, _, _ in log)
     ideal = CONCURRENCY / LATENCY_S
     rate = len(log) / span_s
-    return {"calls": len(log), "calls_per_s": rate, "ideal": ideal, "efficiency": rate / ideal, "cpu_s": run["cpu_s"]}
+    took_s = sum(answered - arrived for arrived, answered, _ in log)
+    return {
+        "calls": len(log),
+        "calls_per_s": rate,
+        "ideal": ideal,
+        "efficiency": rate / ideal,
+        "latency_ms": took_s / len(log) * 1e3,
+        "in_flight": took_s / span_s,
+        "cpu_ms_a_call": run["cpu_s"] / len(log) * 1e3,
+    }
 
 
 def measure_records(folder: Path, count: int) -> dict[str, Any]:
@@ -293,33 +215,37 @@ def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
         import ray  # noqa: F401
     except ImportError:
         return None
-    records = write_records(folder / "ray.jsonl", 120 if quick else 800, 300_000)
+    records = write_records(folder / "ray.jsonl", 200 if quick else 800, 300_000)
     run_child("build", write_settings(folder, "local", settings(records, folder / "local")), "layout")
-    rates = {}
-    for workers in (1, 2):
-        values = write_settings(folder, f"ray{workers}", settings(records, folder / f"ray{workers}"))
-        rates[workers] = run_child("ray", values, str(workers))["per_s"]
+    rates = run_child("ray", write_settings(folder, "ray", settings(records, folder / "ray")))
     same = all(set_bytes(folder / "local") == set_bytes(folder / f"ray{workers}") for workers in rates)
-    return {"per_s_1": rates[1], "per_s_2": rates[2], "scaling": rates[2] / rates[1], "equal": same}
+    return {"per_s_1": rates["1"], "per_s_2": rates["2"], "scaling": rates["2"] / rates["1"], "equal": same}
 
 
-def ray_in_child(values: str, workers: int) -> None:
+def ray_in_child(values: str) -> None:
+    """Builds with one and with two workers, in one Ray; print the records per second of each."""
     from data_pipeline.build import build
     from data_pipeline.settings import BuildConfig
     from seer.config import build_config
 
     config = build_config(BuildConfig, json.loads(Path(values).read_text()), where="the benchmark")
     (source,) = config.sources
-    seconds, records = [], []
-    # Ray and its workers take their time to start, alike for few records and for many: the difference counts
-    for name, limit in (("warm", 8), ("few", 8), ("", None)):
+
+    def timed(workers: int, limit: int | None, name: str) -> tuple[float, int]:
         some = source.model_copy(update={"limit": limit})
-        out = f"{config.out}{name}"
+        changed = config.model_copy(update={"sources": (some,), "out": f"{config.out}{name}"})
         started = time.perf_counter()
-        report = build(config.model_copy(update={"sources": (some,), "out": out}), runner="ray", workers=workers)
-        seconds.append(time.perf_counter() - started)
-        records.append(report.statistics["records"])
-    print(json.dumps({"per_s": (records[2] - records[1]) / (seconds[2] - seconds[1])}))
+        report = build(changed, runner="ray", workers=workers)
+        return time.perf_counter() - started, report.statistics["records"]
+
+    timed(2, 8, "warm")
+    rates = {}
+    for workers in (1, 2):
+        # workers take their time to start, alike for few records and for many: the difference counts
+        few_s, few = timed(workers, 8 * workers, f"few{workers}")
+        all_s, every = timed(workers, None, str(workers))
+        rates[str(workers)] = (every - few) / (all_s - few_s)
+    print(json.dumps(rates))
 
 
 def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
@@ -330,7 +256,8 @@ def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
         ("---", "---", "---"),
         (
             f"teacher, {teacher['calls']:,} calls of 50 ms",
-            f"{teacher['calls_per_s']:,.0f}/s of {teacher['ideal']:,.0f}/s = {teacher['efficiency']:.1%}",
+            f"{teacher['calls_per_s']:,.0f}/s of {teacher['ideal']:,.0f}/s = {teacher['efficiency']:.1%}; it took "
+            f"{teacher['latency_ms']:.1f} ms and had {teacher['in_flight']:.1f} calls in flight",
             "≥ 95 %",
         ),
         (
@@ -364,13 +291,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         name, *rest = options.child
-        if name == "serve":
-            serve_teacher(float(rest[0]))
-        elif name == "build":
-            build_in_child(*rest)
-        else:
-            ray_in_child(rest[0], int(rest[1]))
+        (build_in_child if name == "build" else ray_in_child)(*rest)
         return
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.1f}")
     large = 100_000 if options.quick else 1_000_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -407,6 +330,7 @@ def last_line(results: dict[str, Any], quick: bool) -> dict[str, Any]:
         "records_per_s": round(results["big"]["per_cpu_s"], 1),
         "peak_mb_10k": round(results["small"]["peak_mb"], 1),
         "peak_mb_100k" if quick else "peak_mb_1m": round(results["big"]["peak_mb"], 1),
+        "teacher_latency_ms": round(results["teacher"]["latency_ms"], 2),
         "ray_scaling_2": None if ray is None else round(ray["scaling"], 3),
         "repeated_calls": results["kills"]["repeated"],
         "bytes_equal_after_kills": results["kills"]["equal"],
