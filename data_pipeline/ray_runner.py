@@ -1,14 +1,16 @@
 """The build's middle part over Ray Data: the same steps, spread over processes or machines; the same bytes out.
 
 Preparation (in order, in one process) writes its items to Parquet; Ray maps the files through `Worker`s, which keep
-teachers and event loop between files; outcomes come back in the items' order and go to the same collector as ever. Over
-several machines, the build's folder must be one that all of them see.
+teachers and event loop between files; outcomes come back in the items' order and go to the same collector as ever. Items
+and outcomes travel pickled: only this build's own processes write and read them. Over several machines, the build's
+folder must be one that all of them see.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +20,6 @@ from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item
 from data_pipeline.process import LEDGER_NAME, Tools
 from data_pipeline.records import Outcome
-from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
 from data_pipeline.settings import BudgetSpec, BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
@@ -27,12 +28,13 @@ from seer.teaching.settings import TeacherSpec
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
 _ITEMS_PER_FILE = 256
-_BYTES_PER_FILE = 1 << 20
+_BYTES_PER_FILE = 2 << 20
 _WORK_FOLDER = "work"
 STOPPED = (BuildStopped, BudgetReached)
-"""What ends a build early, and goes back from a worker as words."""
+"""What ends a build early, and goes back from a worker in the place of an outcome."""
 
 
 def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: Paginate | None) -> Iterator[Outcome]:
@@ -63,11 +65,16 @@ def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: 
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=1,
         )
-        for expected, row in enumerate(dataset.iter_rows()):
-            assert row["index"] == expected, f"item {row['index']} came where {expected} was due"
-            if row["stopped"]:
-                raise BuildStopped(row["stopped"])
-            yield load_outcome(row["outcome"])
+        tables: Iterable[Any] = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        expected = 0
+        for table in tables:
+            for index, told in zip(table["index"].to_pylist(), table["outcome"].to_pylist(), strict=True):
+                assert index == expected, f"item {index} came where {expected} was due"
+                expected += 1
+                outcome = pickle.loads(told)
+                if isinstance(outcome, STOPPED):
+                    raise outcome
+                yield outcome
     finally:
         if ledger is not None:
             ledger.close()
@@ -83,22 +90,23 @@ def _write_items(items: Iterable[Item], work: Path) -> list[Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([("index", pa.int64()), ("item", pa.large_string())])
+    schema = pa.schema([("index", pa.int64()), ("item", pa.large_binary())])
     index = size = 0
     files: list[Path] = []
-    waiting: list[str] = []
+    waiting: list[bytes] = []
 
     def flush() -> None:
         nonlocal size
         numbers = range(index - len(waiting), index)
         table = pa.table({"index": list(numbers), "item": waiting}, schema=schema)
         files.append(work / f"items-{len(files):08d}.parquet")
-        pq.write_table(table, files[-1])
+        # read once, on the same disk: neither pays for itself
+        pq.write_table(table, files[-1], compression="none", use_dictionary=False)
         size = 0
         waiting.clear()
 
     for item in items:
-        waiting.append(dump_item(item))
+        waiting.append(pickle.dumps(item))
         size += len(waiting[-1])
         index += 1
         if len(waiting) >= _ITEMS_PER_FILE or size >= _BYTES_PER_FILE:
@@ -158,26 +166,24 @@ class Worker:
         self._process = self._tools.process(paginate)
         self._loop = asyncio.new_event_loop()
 
-    def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[Any]]:
-        """Process the items of the files named in `batch`; one row for each item comes back."""
+    def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
+        """Process the items of the file named in `batch`; one row for each item comes back."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         from data_pipeline.build import outcome_of
 
-        tables = [pq.read_table(str(path)) for path in batch["path"]]
-        items = [load_item(text) for table in tables for text in table["item"].to_pylist()]
+        (path,) = batch["path"]
+        table = pq.read_table(str(path))
+        items = [pickle.loads(item) for item in table["item"].to_pylist()]
 
         async def run() -> list[Outcome | BaseException]:
             return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
 
-        outcomes, stops = [], []
-        for result in self._loop.run_until_complete(run()):
-            if isinstance(result, BaseException) and not isinstance(result, STOPPED):
-                raise result
-            stops.append(str(result) if isinstance(result, STOPPED) else "")
-            outcomes.append("" if isinstance(result, BaseException) else dump_outcome(result))
-        return {
-            "index": [number for table in tables for number in table["index"].to_pylist()],
-            "outcome": outcomes,
-            "stopped": stops,
-        }
+        outcomes = self._loop.run_until_complete(run())
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, STOPPED):
+                raise outcome
+        told = pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.large_binary())
+        # a table: out of lists Ray would make arrays in which each text takes the room of the longest
+        return pa.table({"index": table["index"], "outcome": told})

@@ -10,50 +10,18 @@ from typing import Any
 import pytest
 from fixtures.data.teacher_server import Body, Say, is_judge, serve, user_text
 from fixtures.data.world import MAP, write_world
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from data_pipeline import ray_runner
 from data_pipeline.build import build
-from data_pipeline.records import Evidence, Outcome, Rejection, Sample
-from data_pipeline.serial import dump_item, dump_outcome, load_item, load_outcome
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
 from seer.teaching.ledger import Ledger
-from seer.teaching.relevance import Agreement
-
-TEXT = st.text(max_size=20)
-NOTES = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9))
-REJECTIONS = st.builds(Rejection, st.just("no_answer"), TEXT, TEXT, TEXT, NOTES)
-EVIDENCE = st.none() | st.lists(st.builds(Evidence, st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))).map(tuple)
-SAMPLES = st.builds(
-    Sample,
-    id=TEXT,
-    source=TEXT,
-    question=TEXT,
-    context=TEXT,
-    answers=st.lists(TEXT).map(tuple),
-    evidence=EVIDENCE,
-    answerable=st.booleans(),
-    segments=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))).map(tuple),
-    provenance=st.dictionaries(TEXT, TEXT, max_size=2),
-)
-OUTCOMES = st.builds(
-    Outcome,
-    instead_of=st.none() | REJECTIONS,
-    source=TEXT,
-    id=TEXT,
-    rejection=st.none() | REJECTIONS,
-    agreement=st.none() | st.just(Agreement(1, 2, 3, 4)),
-    notes=NOTES,
-)
 
 
-@settings(deadline=None)
-@given(st.one_of(SAMPLES, REJECTIONS), OUTCOMES)
-def test_items_and_outcomes_travel_unchanged(item: Sample | Rejection, outcome: Outcome) -> None:
-    assert load_item(dump_item(item)) == item
-    assert load_outcome(dump_outcome(outcome)) == outcome
+@pytest.fixture(autouse=True)
+def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_runner, "_ITEMS_PER_FILE", 16)
 
 
 @pytest.fixture(scope="module")
