@@ -20,6 +20,7 @@ import numpy as np
 from seer.encoding import Encoded, Encoder, ImageSlot
 from seer.engines.base import Generation, Request, Sampling
 from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
+from seer.engines.growing import growing_cache
 from seer.errors import EngineError, SeerError
 
 if TYPE_CHECKING:
@@ -140,9 +141,8 @@ class HFEngine:
     def _restore(self, rows: list[_Row]) -> tuple[Any, torch.Tensor]:
         """The rows' memories as one cache, padded on the left. Returns it with its mask, bool (B, M)."""
         import torch
-        from transformers import DynamicCache
 
-        cache = DynamicCache()
+        cache = growing_cache()
         longest = max(row.known for row in rows)
         device = self.checkpoint.model.device
         mask = torch.zeros(len(rows), longest, dtype=torch.bool, device=device)

@@ -52,7 +52,7 @@ class LongBenchRecord:
 
 
 def read_records(path: str | Path, task: Task) -> Iterator[LongBenchRecord]:
-    """Read a task's JSONL file. `question` is accepted for `input`; a missing id is made from the row number."""
+    """Read a task's JSONL file. `question` is accepted for `input`, `id` for `_id`; a missing one is the row number."""
     for row, (place, fields) in enumerate(read_json_lines(path)):
         text = fields.get("input", fields.get("question"))
         if not isinstance(text, str) or not isinstance(fields.get("context"), str):
@@ -61,7 +61,7 @@ def read_records(path: str | Path, task: Task) -> Iterator[LongBenchRecord]:
         index = fields["_index"] if isinstance(fields.get("_index"), int) else row
         length = fields.get("length")
         yield LongBenchRecord(
-            id=str(fields.get("_id") or f"{task.name}-{index:04d}"),
+            id=str(fields.get("_id") or fields.get("id") or f"{task.name}-{index:04d}"),
             task=task.name,
             input=text,
             context=fields["context"],

@@ -9,6 +9,7 @@ eval(), and no exception is turned into a score.
     classification         the one class that the prediction names
     retrieval, count       the share of all numbers in the prediction that are right
     code_sim               similarity of the first line of code
+    exact                  1 for the answer itself; not LongBench's, for benchmarks of one's own
 
 A sample's score is the best over its answers (`score_sample`). What happens to a prediction before scoring is
 `postprocess`: never strip it, since whitespace decides code scores by ten points.
@@ -56,6 +57,7 @@ class Metric(StrEnum):
     RETRIEVAL_ZH = "retrieval_zh"
     COUNT = "count"
     CODE_SIM = "code_sim"
+    EXACT = "exact"
 
 
 def postprocess(prediction: str, how: Postprocess, *, first_line: bool) -> str:
@@ -136,6 +138,11 @@ def _overlap_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+def exact(prediction: str, answer: str) -> float:
+    """1 where both are the same text but for white space around it."""
+    return float(prediction.strip() == answer.strip())
+
+
 # ── Summaries ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -208,5 +215,6 @@ _PAIR_METRICS: dict[Metric, Callable[[str, str], float]] = {
     Metric.RETRIEVAL_EN: retrieval_en,
     Metric.RETRIEVAL_ZH: retrieval_zh,
     Metric.COUNT: count,
+    Metric.EXACT: exact,
 }
 _ROUGE_METRICS: dict[Metric, Callable[[str, str], RougeL]] = {Metric.ROUGE_L: rouge_l, Metric.ROUGE_L_ZH: rouge_l_zh}

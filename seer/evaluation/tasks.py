@@ -282,7 +282,8 @@ def build_question(task: Task, record_input: str, templates: Mapping[str, str] |
         values = {"{context}": "", "{input}": "" if task.input_ends_document else record_input}
         return "".join(values.get(piece, piece) for piece in pieces).strip()
     # Not str.format: the input may hold braces.
-    return f"{task.instruction}\n\n{task.question.replace('{input}', record_input)}"
+    question = task.question.replace("{input}", record_input)
+    return f"{task.instruction}\n\n{question}" if task.instruction else question
 
 
 def load_templates(path: str | Path) -> dict[str, str]:

@@ -1,0 +1,53 @@
+"""A key-value cache with room to grow: a new token is written into place.
+
+transformers' own joins all keys and values anew for every token and layer, which for small models is most of the work.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache
+
+SPARE_TOKENS = 64
+"""Room made beyond what is needed, each time there is none left."""
+
+
+def growing_cache() -> Cache:
+    """An empty cache for one batch. A layer's keys and values are views, (B, H, M, D), into larger tensors."""
+    from transformers import Cache
+
+    return Cache(layer_class_to_replicate=_layer_class())
+
+
+@functools.cache
+def _layer_class() -> Any:
+    from transformers.cache_utils import DynamicLayer
+
+    class GrowingLayer(DynamicLayer):
+        def update(
+            self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+                self.room: dict[str, torch.Tensor] = {}
+            start = self.get_seq_length()
+            self.keys = self._write("keys", self.keys, key_states, start)
+            self.values = self._write("values", self.values, value_states, start)
+            return self.keys, self.values
+
+        def _write(self, name: str, held: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+            end = start + new.shape[-2]
+            room = self.room.get(name)
+            if room is None or room.shape[-2] < end:
+                batch, heads, _, size = new.shape
+                room = self.room[name] = new.new_empty(batch, heads, end + SPARE_TOKENS, size)
+                if start:
+                    room[:, :, :start] = held
+            room[:, :, start:end] = new
+            return room[:, :, :end]
+
+    return GrowingLayer
