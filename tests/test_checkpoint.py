@@ -48,6 +48,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 
 KINDS = [
     ("adamw", "float32"),
+    ("muon", "float32"),
     ("adamw_bf16_states", "float32"),
     pytest.param("adamw_8bit", "float32", marks=pytest.mark.slow),  # torchao compiles its kernels
     pytest.param("adamw_stochastic", "bf16", marks=pytest.mark.slow),

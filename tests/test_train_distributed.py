@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from train_fakes import config, trajectories
-from train_worker import gradients
+from train_worker import VARIANTS, gradients
 
 from seer.models import load
 from train.evaluation import evaluate
@@ -78,10 +78,12 @@ def test_uneven_numbers_of_micro_batches_are_filled_up(two, tmp_path: Path) -> N
         ("checkpointing", 1e-5),
         ("mixed_bf16", 5e-2),
         ("bf16_states", 1e-2),
+        ("muon", 1e-4),
     ],
 )
 def test_every_way_of_sharding_follows_the_single_process(two, tmp_path: Path, variant: str, tolerance: float) -> None:
-    run = build_run(config(tmp_path), alone(), [trajectories(24)])
+    alike = VARIANTS[variant] if variant == "muon" else {}
+    run = build_run(config(tmp_path, **alike), alone(), [trajectories(24)])
     losses = [train_step(run, step, run.loader.take(step))["loss"] for step in range(2)]
     assert two[1][variant] == pytest.approx(losses, abs=tolerance)
 

@@ -72,6 +72,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hsdp": {"parallel": {"replicas": 2}},
     "checkpointing": {"model": {"activation_checkpointing": True}},
     "frozen": {"model": {"freeze_vision": True, "freeze_merger": True, "activation_checkpointing": True}},
+    "muon": {"optimizer": {"kind": "muon"}},
     "bf16_states": {"optimizer": {"kind": "adamw_bf16_states", "betas": (0.9, 0.95)}},
 }
 

@@ -64,9 +64,10 @@ class ModelConfig(Record):
 
 
 class OptimizerConfig(Record):
-    kind: Literal["adamw", "adamw_bf16_states", "adamw_8bit", "adamw_stochastic"] = "adamw"
-    """`adamw`: fp32 moments. `adamw_bf16_states`: fp32 weights, bf16 moments. `adamw_8bit` (torchao): 8-bit moments.
-    `adamw_stochastic` (torchao): all bf16, weights rounded stochastically."""
+    kind: Literal["adamw", "muon", "adamw_bf16_states", "adamw_8bit", "adamw_stochastic"] = "adamw"
+    """`adamw`: fp32 moments. `muon`: orthogonalised momentum for matrices, for small models that learn from nothing.
+    `adamw_bf16_states`: fp32 weights, bf16 moments. `adamw_8bit` (torchao): 8-bit moments. `adamw_stochastic` (torchao): all
+    bf16, weights rounded stochastically."""
     lr: float = Field(3e-6, gt=0)
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     eps: float = Field(1e-8, gt=0)

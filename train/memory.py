@@ -95,7 +95,9 @@ class MemoryPlan:
 def bytes_per_parameter(optimizer: OptimizerConfig, parallel: ParallelConfig) -> tuple[float, float, float]:
     """(weight, gradient, moments) of one trained parameter at rest."""
     weight = 2 if parallel.precision == "bf16" else 4
-    moments = {"adamw": 2 * weight, "adamw_bf16_states": 4, "adamw_8bit": 2, "adamw_stochastic": 4}[optimizer.kind]
+    moments = {"adamw": 2 * weight, "muon": weight, "adamw_bf16_states": 4, "adamw_8bit": 2, "adamw_stochastic": 4}[
+        optimizer.kind
+    ]
     return weight, weight, moments
 
 
