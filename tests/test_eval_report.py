@@ -112,9 +112,20 @@ def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
     ]
     report = build_report(runs[:1], gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": ()}, records=records)
     (section,) = (section for section in report.sections if section.title == "Page selection")
-    assert [table.title for table in section.tables] == ["Page selection", "full beside other selectors"]
+    assert [table.title for table in section.tables] == [
+        *("Page selection", "full beside other selectors", "full beside other selectors, by task")
+    ]
     rows = {row.cells[0]: row.cells for row in section.tables[1].rows}
     assert rows["full"][3] == rows["first, matched budget"][3] == rows["oracle"][3] == 1
+    (by_task,) = section.tables[2].rows
+    assert by_task.cells == ("hotpotqa", 1, 1, 1, 1, 0.5, 2)
+    shown = next(section for section in report.sections if section.title == "Pages and selections")
+    captions = [[picture.caption for picture in case.pictures] for case in shown.cases]
+    assert captions == [["page 1 · selected"], ["page 1 · selected · gold"]], "a success, then a failure"
+    page = to_html(report)
+    tags = Tags()
+    tags.feed(page)
+    assert all(address.startswith("data:image/png;base64,") for address in tags.loads)
 
 
 def test_a_partial_run_is_named_under_every_table(tmp_path):
@@ -136,7 +147,7 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.scripts += tag == "script"
         self.loads += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
-        if tag not in ("meta",):
+        if tag not in ("meta", "img"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):

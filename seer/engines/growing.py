@@ -35,18 +35,19 @@ def _layer_class() -> Any:
                 self.lazy_initialization(key_states, value_states)
                 self.room: dict[str, torch.Tensor] = {}
             start = self.get_seq_length()
-            self.keys = self._write("keys", self.keys, key_states, start)
-            self.values = self._write("values", self.values, value_states, start)
-            return self.keys, self.values
+            self.keys = keys = self._write("keys", key_states, start)
+            self.values = values = self._write("values", value_states, start)
+            return keys, values
 
-        def _write(self, name: str, held: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+        def _write(self, name: str, new: torch.Tensor, start: int) -> torch.Tensor:
             end = start + new.shape[-2]
             room = self.room.get(name)
             if room is None or room.shape[-2] < end:
                 batch, heads, _, size = new.shape
-                room = self.room[name] = new.new_empty(batch, heads, end + SPARE_TOKENS, size)
-                if start:
-                    room[:, :, :start] = held
+                larger = new.new_empty(batch, heads, end + SPARE_TOKENS, size)
+                if room is not None:
+                    larger[:, :, :start] = room[:, :, :start]
+                room = self.room[name] = larger
             room[:, :, start:end] = new
             return room[:, :, :end]
 

@@ -22,6 +22,7 @@ from typing import Annotated
 
 import typer
 
+from seer.evaluation.cli_miniature import miniature
 from seer.evaluation.cli_options import (
     AsJson,
     BaseUrl,
@@ -55,6 +56,7 @@ app.command()(docqa)
 app.command()(harness)
 app.command()(label)
 app.command()(extract)
+app.command()(miniature)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from seer.evaluation.chinese import cut_words
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import PageMetric, PageScore, lexical_overlap, page_score, split_at_median
 from seer.evaluation.tasks import LONGBENCH, Benchmark, bare_question, build_context
+from seer.schema import PageStyle
 
 GoldPages = Mapping[str, tuple[int, ...]]
 Selections = Mapping[str, tuple[int, ...]]
@@ -53,7 +54,7 @@ def select_with_budgets(
     budgets: Mapping[str, int],
     *,
     benchmark: Benchmark = LONGBENCH,
-    style: str = "seer",
+    style: str | PageStyle = "seer",
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LabelledDocuments:

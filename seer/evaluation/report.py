@@ -55,6 +55,7 @@ def build_report(
         report_reading.latency_section(runs),
         report_cases.failures_section(runs),
         report_cases.gallery_section(runs),
+        report_cases.pages_section(runs[0], records, gold_pages or {}),
     ]
     machine: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
     title = title or " and ".join(dict.fromkeys(run.report.benchmark.name for run in runs))

@@ -1,16 +1,22 @@
-"""Sections of a report that show single inputs: failures by cause, and a gallery of gains and losses."""
+"""Sections of a report that show single inputs: failures by cause, gains and losses, pages with their selection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from seer.evaluation.conditions import conditions
+from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runs import Run
-from seer.evaluation.tables import Case, Section, Table, columns, row
+from seer.evaluation.tables import Case, Picture, Section, Table, columns, row
+from seer.evaluation.tasks import build_context
 from seer.schema import Prediction, Status
 
 NUM_CASES = 4
 """Gains, and losses, shown in the gallery; and failures."""
+GOOD = 0.5
+"""A sample's score from which it counts as a success."""
+MAX_PICTURES = 12
+"""Pages shown with a case; of longer documents only those that were selected or should have been."""
 _TEXT_LIMIT = 600
 
 
@@ -65,6 +71,45 @@ def gallery_section(runs: Sequence[Run]) -> Section | None:
     ]
     cases = [case for case in cases if case.fields]
     return Section("Cases", heading + ", verbatim.", cases=cases) if cases else None
+
+
+def pages_section(run: Run, records: Sequence[LongBenchRecord], gold: Mapping[str, tuple[int, ...]]) -> Section | None:
+    """Successes, the best of each task, and failures, the worst of each: their pages with the selection drawn in."""
+    if not run.is_ours or not records:
+        return None
+    by_id = {(record.task, record.id): record for record in records}
+    good, bad = [], []
+    for name, scores in run.sample_scores().items():
+        ranked = sorted((one for one in scores if (name, one) in by_id), key=lambda one: (-scores[one], one))
+        good += [_page_case(run, by_id[name, one], gold) for one in ranked[:1] if scores[one] >= GOOD]
+        bad += [_page_case(run, by_id[name, one], gold) for one in reversed(ranked[-NUM_CASES:]) if scores[one] < GOOD]
+    text = (
+        f"From {run.name}: a success of each task, then up to {NUM_CASES} failures of each. A frame marks a selected "
+    )
+    cases = [case for case in [*good, *bad] if case.fields]
+    return Section("Pages and selections", f"{text}page, dashes one that was missed.", cases=cases) if cases else None
+
+
+def _page_case(run: Run, record: LongBenchRecord, gold: Mapping[str, tuple[int, ...]]) -> Case:
+    from seer.rendering import render_text
+
+    case = _case(record.task, record.id, 0.0, [run])
+    if not case.fields:
+        return case
+    selected = run.predictions[record.task][record.id].selected_pages
+    wanted = gold.get(record.id, ())
+    task = run.report.benchmark.find(record.task)
+    document = render_text(build_context(task, record.input, record.context), run.style, name=record.id)
+    every = [
+        page for page in document.pages if len(document.pages) <= MAX_PICTURES or page.number in {*selected, *wanted}
+    ]
+    pictures = [
+        Picture(page.number, page.png(), page.number in selected, page.number in wanted)
+        for page in every[:MAX_PICTURES]
+    ]
+    steps = run.predictions[record.task][record.id].trace
+    reasoning = [("reasoning", _shorten(step.turn.text, _TEXT_LIMIT)) for step in steps if step.turn.kind == "think"]
+    return Case(case.title, [*case.fields, *reasoning], pictures)
 
 
 def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:

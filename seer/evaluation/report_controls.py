@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seer.evaluation.conditions import are_of_longbench, conditions
 from seer.evaluation.paper import PAPER_SCOPE
 from seer.evaluation.runs import Run
-from seer.evaluation.selections import ScopeRow, heterogeneity, retrieval_scope
+from seer.evaluation.selections import ScopeRow, gain_by_selected, heterogeneity, retrieval_scope
 from seer.evaluation.tables import Row, Section, Table, columns, row
 
 
@@ -51,7 +51,16 @@ def heterogeneity_section(runs: Sequence[Run]) -> Section | None:
         conditions([run for run in (full, visual, none) if run], "Cells of fewer than 5 samples are left out"),
         shaded=True,
     )
-    return Section("Where retrieval helps", "", [table])
+    return Section("Where retrieval helps", "", [table, *([_gain_table(full, none)] if none else [])])
+
+
+def _gain_table(full: Run, none: Run) -> Table:
+    rows = [
+        row(one.label, one.with_text, one.without_text, one.with_text - one.without_text, one.num_samples)
+        for one in gain_by_selected(full, none)
+    ]
+    heads = columns("pages selected", f"{full.name}:2", f"{none.name}:2", "gain:+2", "samples")
+    return Table("Gain by number of selected pages, over all samples", heads, rows, conditions([full, none]))
 
 
 def _find(runs: Sequence[Run], role: str) -> Run | None:

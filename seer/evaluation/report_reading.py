@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from seer.evaluation.conditions import are_of_longbench, conditions, left_out
-from seer.evaluation.forced import select_with_budgets, selector_rows
+from seer.evaluation.forced import MATCHED_SELECTORS, select_with_budgets, selector_rows
 from seer.evaluation.latency import SLOW_SECONDS, latency_summary, prefill_by_length
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.pages import PageMetric, page_score
@@ -74,7 +74,7 @@ def _token_bars(name: str, means: TokenRow) -> list[Bar]:
 
 def selection_section(runs: Sequence[Run]) -> Section | None:
     """Figure 2."""
-    summaries = {run.name: selection_summary(run.each()) for run in runs if run.is_ours}
+    summaries = {run.name: selection_summary(run.each()) for run in runs if run.is_ours and not run.is_forced}
     ours = [run for run in runs if run.name in summaries and summaries[run.name].num_samples]
     if not ours:
         return None
@@ -144,20 +144,22 @@ def page_section(
     )
     tables = [Table("Page selection", heads, rows, conditions(ours, *left_out(runs, ours)))]
     if records:
-        tables += [_baseline_table(run, labelled[run.name], gold, records, seed) for run in ours]
+        selecting = [run for run in ours if not run.is_forced]
+        tables += [
+            table for run in selecting for table in _baseline_tables(run, labelled[run.name], gold, records, seed)
+        ]
     return Section("Page selection", text, tables)
 
 
-def _baseline_table(
+def _baseline_tables(
     run: Run,
     own: Mapping[str, tuple[int, ...]],
     gold: Mapping[str, tuple[int, ...]],
     records: Sequence[LongBenchRecord],
     seed: int,
-) -> Table:
+) -> list[Table]:
     budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
-    style = str(run.report.manifest.get("style") or "seer")
-    documents = select_with_budgets(records, gold, budgets, benchmark=run.report.benchmark, style=style, seed=seed)
+    documents = select_with_budgets(records, gold, budgets, benchmark=run.report.benchmark, style=run.style, seed=seed)
     rows = []
     for one in selector_rows(run.name, own, gold, documents):
         subset = one.gold_nonempty
@@ -169,7 +171,19 @@ def _baseline_table(
         *("F1, low overlap:3", "F1, high overlap:3", "F1, over 3 gold pages:3"),
     )
     note = f"Budgets matched per sample, at least one page; random with seed {seed}; overlap split at its median"
-    return Table(f"{run.name} beside other selectors", heads, rows, conditions([run], note))
+    beside = Table(f"{run.name} beside other selectors", heads, rows, conditions([run], note))
+    ways = {run.name: own, **{name: documents.selections[name] for name in MATCHED_SELECTORS}}
+    by_task = []
+    for task, by_id in run.predictions.items():
+        held = [identifier for identifier in by_id if identifier in documents.selections["all"]]
+        scores = [page_score([(pages[one], gold[one]) for one in held]) for pages in ways.values()]
+        if held:
+            found = [score.f1 if score.num_samples else None for score in scores]
+            every = page_score([(own[one], gold[one]) for one in held], PageMetric.ALL_SAMPLES)
+            by_task.append(row(task, *found, every.f1, every.num_samples))
+    heads = columns("task", *(f"{name}, F1:3" for name in ways), f"{run.name}, all-sample F1:3", "samples")
+    title = f"{run.name} beside other selectors, by task"
+    return [beside, Table(title, heads, by_task, conditions([run], note), folded=True)]
 
 
 def latency_section(runs: Sequence[Run]) -> Section | None:

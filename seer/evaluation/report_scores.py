@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from seer.evaluation.conditions import are_of_longbench, conditions
 from seer.evaluation.paper import PAPER_FIGURES
@@ -41,12 +42,18 @@ def runs_section(runs: Sequence[Run]) -> Section:
     keys = ("system", "engine", "model", "selector", "style", "prompts")
     rows = []
     for run in runs:
-        described = [str(run.report.manifest.get(key) or "–") for key in keys]
+        told = {**run.report.manifest, "style": style_name(run.report.manifest.get("style"))}
+        described = [str(told.get(key) or "–") for key in keys]
         counts = (run.report.num_inputs, run.report.failures, sum(run.report.gaps.values()))
         rows.append(row(run.name, *described, *counts))
     heads = columns("run", *keys, "inputs", "failed", "missing")
     text = "A failed input counts 0 and stays in the denominator."
     return Section("Runs", text, [Table("What was run", heads, rows, conditions(runs))])
+
+
+def style_name(told: Any) -> str:
+    """The name of a manifest's style, which is written in full where it is none of ours."""
+    return str(told.get("name")) if isinstance(told, dict) else str(told or "–")
 
 
 def scores_section(runs: Sequence[Run], seed: int) -> Section:
@@ -60,7 +67,7 @@ def scores_section(runs: Sequence[Run], seed: int) -> Section:
     title = "Mean of categories, with 95 % bootstrap interval"
     return Section(
         "Scores",
-        "The overall score is the mean of the six categories' means. Bars with dashes are figures from a paper.",
+        "The overall score is the mean of the categories' means. Bars with dashes are figures from a paper.",
         [
             Table(
                 "Overall scores",

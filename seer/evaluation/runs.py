@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from seer.evaluation.latency import PrefillProbe
 from seer.evaluation.longbench import ScoreReport, score_folder
 from seer.evaluation.probing import read_probes
 from seer.evaluation.runfiles import read_manifest, read_predictions
 from seer.evaluation.scorers import CodeRatio, Postprocess
-from seer.schema import Prediction
+from seer.schema import PageStyle, Prediction
 
 Predictions = Mapping[str, Mapping[str, Prediction]]
 """By task, then by id."""
@@ -40,6 +41,16 @@ class Run:
         for by_id in self.predictions.values():
             yield from by_id.values()
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether another than the model selected the pages."""
+        return str(self.report.manifest.get("system", "")).startswith("seer+")
+
+    @property
+    def style(self) -> str | PageStyle:
+        """How its pages were laid out."""
+        return read_style(self.report.manifest.get("style") or "seer")
+
     def categories(self) -> dict[str, str]:
         """The category of each task."""
         return {name: task.task.category for name, task in self.report.tasks.items()}
@@ -47,6 +58,11 @@ class Run:
     def sample_scores(self) -> dict[str, Mapping[str, float]]:
         """Scores in [0, 1] by task and id."""
         return {name: task.sample_scores for name, task in self.report.tasks.items()}
+
+
+def read_style(told: Any) -> str | PageStyle:
+    """A manifest's style: ours by their names, any other in full."""
+    return PageStyle.model_validate(told) if isinstance(told, dict) else str(told)
 
 
 def load_run(

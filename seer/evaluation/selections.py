@@ -1,4 +1,4 @@
-"""How many pages are selected, and what retrieval gains where: the paper's section 6.4 and figures 2 to 4."""
+"""How many pages are selected, how often amiss, and what retrieval gains where: the paper's section 6.4, figures 2 to 4."""
 
 from __future__ import annotations
 
@@ -61,6 +61,11 @@ def selections_by_length(
         if held:
             summaries[f"{first}+" if last is None else f"{first}-{last}"] = selection_summary(held)
     return summaries
+
+
+def count_invalid(predictions: Iterable[Prediction]) -> int:
+    """Select calls that depart from the protocol."""
+    return sum(bool(step.deviations) for one in predictions for step in one.trace if step.turn.kind == "call")
 
 
 # ── Figure 3: how far to retrieve ────────────────────────────────────────────────────────────────
@@ -161,6 +166,31 @@ def heterogeneity(
         if any(cell is not None for cell in cells.values()):
             rows.append(HeterogeneityRow(name, gain, cells, {label: len(group) for label, group in grouped.items()}))
     return sorted(rows, key=lambda row: (row.gain is None, -(row.gain or 0.0)))
+
+
+@dataclass(frozen=True)
+class GainRow:
+    """The samples that select so many pages: their mean score with and without the pages' text."""
+
+    label: str
+    num_samples: int
+    with_text: float
+    without_text: float
+
+
+def gain_by_selected(run: Run, without_retrieval: Run, buckets: Sequence[int] = (0, 1, 2, 3)) -> list[GainRow]:
+    """Over the samples that both runs hold, whatever their task. Both select the same, as the text comes after."""
+    scores, others = run.sample_scores(), without_retrieval.sample_scores()
+    grouped: dict[str, list[tuple[float, float]]] = {_bucket(number, buckets): [] for number in buckets}
+    for name, by_id in run.predictions.items():
+        for identifier in by_id.keys() & others.get(name, {}).keys():
+            pair = (100 * scores[name][identifier], 100 * others[name][identifier])
+            grouped[_bucket(len(by_id[identifier].selected_pages), buckets)].append(pair)
+    return [
+        GainRow(label, len(pairs), _mean([one for one, _ in pairs]), _mean([other for _, other in pairs]))
+        for label, pairs in grouped.items()
+        if pairs
+    ]
 
 
 def _bucket(number: int, buckets: Sequence[int]) -> str:

@@ -91,12 +91,50 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Dot:
+    """A point of a plot."""
+
+    x: float
+    y: float
+    label: str
+    series: str = ""
+    on_line: bool = False
+    """Joined with the others that are, from left to right."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Points over two axes, drawn in HTML alone."""
+
+    title: str
+    x_name: str
+    y_name: str
+    dots: Sequence[Dot]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A page shown with a case."""
+
+    number: int
+    png: bytes
+    is_selected: bool
+    is_gold: bool = False
+
+    @property
+    def caption(self) -> str:
+        marks = ["selected"] * self.is_selected + ["gold"] * self.is_gold
+        return " · ".join([f"page {self.number}", *marks])
+
+
+@dataclass(frozen=True)
 class Case:
     """One input for the gallery."""
 
     title: str
     fields: Sequence[tuple[str, str]]
     """Label and text, in order."""
+    pictures: Sequence[Picture] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +143,7 @@ class Section:
     text: str = ""
     tables: Sequence[Table] = ()
     charts: Sequence[Chart] = ()
+    plots: Sequence[Plot] = ()
     cases: Sequence[Case] = ()
 
 
@@ -121,7 +160,7 @@ class Report:
 
 
 def to_markdown(report: Report) -> str:
-    """Tables in GitHub's form. Charts are left to the HTML; their numbers stand in the tables."""
+    """Tables in GitHub's form. Charts and pictures are left to the HTML; their numbers stand in the tables."""
     lines = [f"# {_plain(report.title)}", ""]
     lines += [f"- {_plain(point)}" for point in report.summary]
     for section in report.sections:
@@ -133,6 +172,8 @@ def to_markdown(report: Report) -> str:
         for case in section.cases:
             lines += ["", f"**{_plain(case.title)}**", ""]
             lines += [f"- {_plain(label)}: {_plain(text)}" for label, text in case.fields]
+            if case.pictures:
+                lines.append(f"- pages: {_plain('; '.join(picture.caption for picture in case.pictures))}")
     return "\n".join(lines) + "\n"
 
 

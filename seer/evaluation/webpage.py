@@ -6,10 +6,12 @@ without JavaScript the page still shows everything.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from html import escape
 
-from seer.evaluation.tables import Bar, Case, Cell, Chart, Column, Report, Row, Section, Table
+from seer.evaluation.plots import plot_svg
+from seer.evaluation.tables import Bar, Case, Cell, Chart, Column, Picture, Report, Row, Section, Table
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1d2430;--dim:#5d6878;--page:#fbfaf7;--card:#fff;--line:#e1ddd3;--accent:#2f6f8f;
@@ -45,6 +47,12 @@ font-size:.8rem;color:var(--dim)}.key i{display:inline-block;width:.8em;height:.
 .case{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px;font-size:.88rem;min-width:0}
 .case h4{margin:0 0 .5em;font-size:.9rem;overflow-wrap:anywhere}.case dt{color:var(--dim);font-size:.78rem}
 .case dd{margin:0 0 .6em;white-space:pre-wrap;overflow-wrap:anywhere;max-height:11em;overflow-y:auto}
+.pages{display:grid;gap:6px;grid-template-columns:repeat(auto-fill,minmax(84px,1fr));margin-bottom:.6em}
+.pages figure{margin:0;padding:4px;background:none}.pages img{width:100%;display:block;background:#fff}
+.pages figcaption{font-weight:400;font-size:.7rem;margin:2px 0 0;color:var(--dim)}
+.pages .selected{outline:3px solid var(--accent)}.pages .missed{outline:2px dashed rgb(var(--bad))}
+svg.plot{width:100%;height:auto;font-size:11px;fill:var(--ink)}.plot .axis{stroke:var(--line)}.plot .dim{fill:var(--dim)}
+.plot .front{fill:none;stroke:var(--ink);stroke-dasharray:4 3}.plot circle{stroke:var(--card)}
 @media print{details>*{display:block}}
 """
 
@@ -82,6 +90,7 @@ def _section(number: int, section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     parts += [_chart(chart) for chart in section.charts]
+    parts += [plot_svg(plot) for plot in section.plots]
     parts += [_table(table) for table in section.tables]
     if section.cases:
         parts.append(f'<div class="cases">{"".join(map(_case, section.cases))}</div>')
@@ -194,4 +203,15 @@ def _bar(bar: Bar, most: float, series: Sequence[str], chart: Chart) -> str:
 
 def _case(case: Case) -> str:
     fields = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in case.fields)
-    return f'<article class="case"><h4>{escape(case.title)}</h4><dl>{fields}</dl></article>'
+    pages = f'<div class="pages">{"".join(map(_picture, case.pictures))}</div>' if case.pictures else ""
+    return f'<article class="case"><h4>{escape(case.title)}</h4>{pages}<dl>{fields}</dl></article>'
+
+
+def _picture(picture: Picture) -> str:
+    """A page; a frame marks what was selected, a dashed one what should have been and was not."""
+    kind = "selected" if picture.is_selected else "missed" if picture.is_gold else ""
+    data = base64.b64encode(picture.png).decode()
+    return (
+        f'<figure class="{kind}"><img alt="page {picture.number}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seer.conversation import converse
+from seer.engines.base import Engine
 from seer.errors import InputError, SeerError
 from seer.policy import ReadingPolicy
 from seer.reading import Reader, read_batch
@@ -114,7 +115,7 @@ def system_name(name: str) -> str:
 def build_system(
     name: str,
     *,
-    engine: str = "hf",
+    engine: str | Engine = "hf",
     model: str | None = None,
     selector: str = "model",
     style: str | PageStyle = "seer",
@@ -122,14 +123,18 @@ def build_system(
     seed: int = 0,
     **engine_options: Any,
 ) -> System:
-    """The system of this name over an engine. Raises InputError for an unknown name, ModelError for a bad checkpoint."""
+    """The system of this name over an engine, given by its name or, to serve several systems, itself.
+
+    Raises InputError for an unknown name, ModelError for a bad checkpoint.
+    """
     called = system_name(name)
     changes = _MODES.get(name, {})
     if name not in _MODES:
         selector = name
     chosen = build_selector(selector, seed=seed, gold=lambda document, question: ())
     rules = (policy or ReadingPolicy()).model_copy(update=changes)
-    reader = Reader(build_engine(engine, model=model, **engine_options), chosen, rules)
+    ready = build_engine(engine, model=model, **engine_options) if isinstance(engine, str) else engine
+    reader = Reader(ready, chosen, rules)
     return ReadingSystem(called, reader, style)
 
 

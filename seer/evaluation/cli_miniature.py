@@ -1,0 +1,77 @@
+"""`seer eval miniature` and `seer eval frontier`: the paper's controls on a small world, and what accuracy costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seer.evaluation.cli_options import Device
+from seer.evaluation.cli_progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Seed = Annotated[int, typer.Option(help="Of the held-out test world and of the random selector.")]
+
+
+def miniature(
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the one that is shipped.")] = None,
+    iso_model: Annotated[
+        Path | None,
+        typer.Option(help="Trained on the same data without select turns. Default: the shipped one, if any."),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="Questions of the held-out test world.")] = 500,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the world, the runs and the report.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Also write report.html, .md and .json.")] = False,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one last line of JSON.")] = False,
+) -> None:
+    """The paper's controls in miniature: ten runs over a held-out world of known truth.
+
+    Kinds of questions: 40 % single facts, 20 % by paraphrase, 15 % over two hops, 10 % over many pages, 15 % without an
+    answer; about a quarter Chinese. Runs that the folder holds already are not done again.
+
+    Example: seer eval miniature --n 60 --seed 3 --report
+    """
+    from seer.evaluation import miniature as world
+    from seer.evaluation.longbench import read_data
+    from seer.evaluation.variants import weights_digest
+    from seer.miniature.model import SHIPPED
+    from seer.models import check_folder
+
+    chosen = check_folder(model or SHIPPED)
+    iso = check_folder(iso_model) if iso_model else world.shipped_iso()
+    folder = out or Path("runs") / f"miniature-{weights_digest(chosen)}-n{n}-seed{seed}"
+    data = world.write_world(folder / world.DATA, n, seed)
+    world.run_controls(data, folder, model=chosen, iso_model=iso, seed=seed, device=device, progress=progress)
+    runs, gold = world.load_controls(folder), world.gold_pages(data)
+    found = world.figures(runs, gold, n=n, seed=seed)
+    if report:
+        from seer.evaluation.report import write_report
+        from seer.evaluation.report_miniature import miniature_report
+
+        for path in write_report(miniature_report(runs, gold, read_data(data)[0], found), folder):
+            typer.echo(str(path), err=as_json)
+    show_figures(found, as_json)
+
+
+def show_figures(found: Mapping[str, Any], as_json: bool) -> None:
+    """The figures as a table, on standard error where standard output is for JSON."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from seer.evaluation.report_miniature import MEANINGS
+
+    table = Table(title=f"The miniature: {found['n']} questions, seed {found['seed']}")
+    table.add_column("figure")
+    table.add_column("value", justify="right", no_wrap=True)
+    for key, meaning in MEANINGS.items():
+        value = found[key]
+        table.add_row(meaning, "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value))
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    if as_json:
+        typer.echo(json.dumps(found))
