@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from seer import __version__
-from seer.apps import serving_cli
+from seer.apps import demo_cli, serving_cli
 from seer.errors import SeerError
 from seer.evaluation.cli import app as evaluation
 from seer.rendering import cli as rendering
@@ -75,6 +75,7 @@ app.command()(rendering.plan)
 app.command()(rendering.cache)
 app.add_typer(evaluation, name="eval")
 app.command()(serving_cli.serve)
+app.command()(demo_cli.demo)
 
 
 @app.command()

@@ -40,10 +40,9 @@ def miniature(
     from seer.evaluation import miniature as world
     from seer.evaluation.longbench import read_data
     from seer.evaluation.variants import weights_digest
-    from seer.miniature.model import SHIPPED
     from seer.models import check_folder
 
-    chosen = check_folder(model or SHIPPED)
+    chosen = world.find_model(model)
     iso = check_folder(iso_model) if iso_model else world.shipped_iso()
     folder = out or Path("runs") / f"miniature-{weights_digest(chosen)}-n{n}-seed{seed}"
     data = world.write_world(folder / world.DATA, n, seed)

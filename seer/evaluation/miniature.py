@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seer.errors import InputError
+from seer.errors import InputError, ModelError
 from seer.evaluation.benchmarks import FILE_NAME
 from seer.evaluation.longbench import read_data
 from seer.evaluation.pages import PageMetric, matched_budgets, page_score, read_page_labels
@@ -129,6 +129,18 @@ def write_world(folder: str | Path, n: int, seed: int) -> Path:
 
 def _lines(records: Sequence[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def find_model(given: str | Path | None) -> Path:
+    """The checkpoint that was given, else the shipped one. Raises ModelError where it is none, or none is shipped."""
+    from seer.models import check_folder
+
+    if given is None and not SHIPPED.is_dir():
+        raise ModelError(
+            "no trained miniature comes with this copy; train one with `bash scripts/train_miniature.sh`, or give a "
+            "checkpoint folder with --model"
+        )
+    return check_folder(given or SHIPPED)
 
 
 def shipped_iso() -> Path | None:

@@ -1,6 +1,6 @@
-"""The demo: the project's own commands, one after another, on a text that ships with it.
+"""End to end: the project's own commands, one after another, on a text that ships with it.
 
-    python scripts/demo.py [--out runs/demo]
+    python scripts/end_to_end.py [--out runs/end-to-end]
 
 render → plan → build trajectories → make a small model → train it a few steps → ask → score → report. The model is real
 in every part and knows next to nothing: what is shown is the road, not an ability.
@@ -30,7 +30,7 @@ TRAIN_STEPS = 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--out", type=Path, default=Path("runs/end-to-end"))
     out = parser.parse_args().out.resolve()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -102,7 +102,7 @@ def longbench_shape(record: dict, text: str) -> dict:
 
 
 def run(command: list) -> tuple[str, str]:
-    """(command as typed, what it printed). Ends the demo where a command fails; asking may find no answer."""
+    """(command as typed, what it printed). Ends here where a command fails; asking may find no answer."""
     words = [show(part) if isinstance(part, Path) else str(part) for part in command]
     typed = shlex.join(words)
     say(f"\n$ {typed}")
@@ -112,7 +112,7 @@ def run(command: list) -> tuple[str, str]:
     unanswered = {0, 1, 3} if words[:2] == ["seer", "ask"] else {0}
     if result.returncode not in unanswered:
         say(result.stderr.strip())
-        sys.exit(f"the demo stopped: '{typed}' ended with exit code {result.returncode}")
+        sys.exit(f"stopped: '{typed}' ended with exit code {result.returncode}")
     return typed, printed
 
 

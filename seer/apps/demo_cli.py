@@ -1,0 +1,29 @@
+"""`seer demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for traces, the scored run and report.html.")] = Path("runs/demo"),
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the one that is shipped.")] = None,
+    document: Annotated[
+        Path | None, typer.Option(help="Your own names and codes, one a line: 'doctor 482139' or 'lawyer → rabbit'.")
+    ] = None,
+    report: Annotated[bool, typer.Option(help="Write the report.")] = True,
+) -> None:
+    """Watch a small trained model look, select, retrieve and answer, on a CPU; then score it on 100 held-out questions.
+
+    Example: seer demo --document mine.txt
+    """
+    from rich.console import Console
+
+    from seer.apps.demo import run_demo
+    from seer.evaluation.cli_progress import progress
+    from seer.evaluation.miniature import find_model
+
+    run_demo(find_model(model), document, out, Console(highlight=False, markup=False), report=report, progress=progress)
