@@ -138,7 +138,7 @@ def _case(one: Asked, document: Document, number: int) -> Case:
         Picture(page.number, page.png(), page.number in answer.selected_pages, page.number in question.pages)
         for page in document.pages
     ]
-    fields = [(step.turn.kind, turn_text(step)) for step in answer.trace]
+    fields: list[tuple[str, str]] = [(step.turn.kind, turn_text(step)) for step in answer.trace]
     fields += [("cited", cite(citation, document)) for citation in answer.citations]
     fields += [("truth", f"{'right' if one.is_right else 'wrong'}: {question.answer}"), ("tokens", tokens_line(answer))]
     return Case(f"{number}. {question.text} ({question.kind})", fields, pictures)

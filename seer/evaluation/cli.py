@@ -9,6 +9,8 @@
     seer eval report    RUN [RUN …] --out DIR                 compare any number of runs
     seer eval probe     RUN --data DIR                        time prefill apart, for the report
     seer eval tokens    --data DIR                            what prompts would hold, without a model
+    seer eval miniature --report                              the paper's controls on a small world of known truth
+    seer eval frontier  --data DIR --model DIR                score against prompt tokens, by density and budget
 
 Exit codes: 0 done, 2 bad input, 4 inputs are missing from a run (also where --partial scored the rest). Failed inputs
 are results: they are counted and shown, and leave the exit code at 0.
@@ -22,6 +24,7 @@ from typing import Annotated
 
 import typer
 
+from seer.evaluation.cli_frontier import frontier
 from seer.evaluation.cli_miniature import miniature
 from seer.evaluation.cli_options import (
     AsJson,
@@ -57,6 +60,7 @@ app.command()(harness)
 app.command()(label)
 app.command()(extract)
 app.command()(miniature)
+app.command()(frontier)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`seer eval miniature` and `seer eval frontier`: the paper's controls on a small world, and what accuracy costs."""
+"""`seer eval miniature`: the paper's controls on a small world of known truth."""
 
 from __future__ import annotations
 

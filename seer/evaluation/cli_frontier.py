@@ -1,0 +1,185 @@
+"""`seer eval frontier`: what accuracy costs, over print density and retrieval budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seer.evaluation.cli_options import (
+    BaseUrl,
+    BatchSize,
+    Device,
+    Engine,
+    EngineArgs,
+    Limit,
+    ReasoningTokens,
+    Settings,
+    Tasks,
+    takes,
+)
+from seer.evaluation.cli_progress import progress
+
+if TYPE_CHECKING:
+    from seer.evaluation.frontier import Point
+    from seer.evaluation.longbench import LongBenchRecord
+    from seer.evaluation.predict import PredictOptions
+    from seer.evaluation.tasks import Benchmark
+    from seer.evaluation.variants import Variant
+
+MINIATURE_FONTS_PT = (11.0, 8.0, 5.5)
+"""The first is the size that the miniature was trained on."""
+MINIATURE_NOTE = (
+    "The miniature was trained at 11 pt alone: what it loses at other densities is what it was not taught, not what "
+    "cannot be read."
+)
+DEFAULT_PAGES = (0, 1, 2, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierOptions:
+    """What is swept, over which questions, with which model."""
+
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/frontier")
+    data: Annotated[
+        Path | None, typer.Option(help="A question set, as for `seer eval longbench`. Default: the miniature world.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Checkpoint folder. Default, without --data: the miniature.")] = None
+    styles: Annotated[
+        list[str] | None, typer.Option("--style", help="Page style; repeat for several. Default: the world's, or seer.")
+    ] = None
+    fonts: Annotated[
+        list[float] | None, typer.Option("--font-pt", help="Font size, line height in proportion; repeat for several.")
+    ] = None
+    page_sizes: Annotated[
+        list[str] | None, typer.Option("--page-px", help="Page size, e.g. 595x842; repeat for several.")
+    ] = None
+    max_pages: Annotated[
+        list[int] | None, typer.Option(help="Pages to retrieve, 0 for pictures alone; repeat. Default: 0 1 2 8.")
+    ] = None
+    max_retrieved_tokens: Annotated[
+        list[int] | None, typer.Option(help="Cap of retrieved tokens, over the most pages; repeat for several.")
+    ] = None
+    with_text: Annotated[bool, typer.Option("--with-text", help="Also read whole documents as text.")] = False
+    n: Annotated[int, typer.Option("--n", help="Without --data: questions of the miniature world.")] = 200
+    seed: Annotated[int, typer.Option(help="Without --data: of the held-out world.")] = 0
+    tasks: Tasks = None
+    limit: Limit = None
+    engine: Engine = "hf"
+    base_url: BaseUrl = None
+    engine_args: EngineArgs = None
+    device: Device = "auto"
+    settings: Settings = None
+    reasoning_tokens: ReasoningTokens = None
+    batch_size: BatchSize = 64
+
+
+@takes(FrontierOptions)
+def frontier(
+    options: FrontierOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every point as one last line of JSON.")] = False,
+) -> None:
+    """What accuracy costs: sweep print density and retrieval budget, plot score against prompt tokens.
+
+    Runs that the folder holds already are not done again.
+
+    Example: seer eval frontier --data longbench/ --tasks hotpotqa --limit 50 --model path/to/checkpoint
+    --font-pt 9 --font-pt 7 --max-pages 0 --max-pages 1 --max-pages 4
+    """
+    from seer.evaluation.frontier import frontier_report, mark_front, measure
+    from seer.evaluation.report import write_report
+    from seer.evaluation.runs import load_run
+
+    variants = _variants(options)
+    records, benchmark, model = _questions(options)
+    _run(options, variants, records, benchmark, model)
+    runs = [load_run(options.out / one.name) for one in variants]
+    points = mark_front([measure(one, run, records) for one, run in zip(variants, runs, strict=True)])
+    note = MINIATURE_NOTE if options.data is None else ""
+    for path in write_report(frontier_report(points, runs, note), options.out):
+        typer.echo(str(path), err=as_json)
+    _show(points, as_json)
+
+
+def _variants(options: FrontierOptions) -> list[Variant]:
+    from seer.config import load_config
+    from seer.evaluation.frontier import TEXT, budgets, densities, frontier_variants
+    from seer.miniature.world import STYLE
+    from seer.policy import ReadingPolicy
+
+    own = options.data is None
+    policy = load_config(ReadingPolicy, None, options.settings or []).model_dump()
+    styles = options.styles or (STYLE if own else "seer",)
+    fonts = options.fonts or (MINIATURE_FONTS_PT if own and not options.styles else ())
+    swept = densities(styles, fonts, [page_size(text) for text in options.page_sizes or ()])
+    allowed = budgets(options.max_pages or DEFAULT_PAGES, options.max_retrieved_tokens or ())
+    return [*frontier_variants(swept, allowed, policy), *([TEXT] if options.with_text else [])]
+
+
+def page_size(text: str) -> tuple[int, int]:
+    """`595x842` → (595, 842)."""
+    from seer.errors import InputError
+
+    width, by, height = text.partition("x")
+    if not by or not width.isdigit() or not height.isdigit():
+        raise InputError(f"'{text}' is no page size; write width and height in pixels, e.g. 595x842")
+    return int(width), int(height)
+
+
+def _questions(options: FrontierOptions) -> tuple[list[LongBenchRecord], Benchmark, str | None]:
+    from seer.evaluation import miniature as world
+    from seer.evaluation.longbench import read_data
+
+    names = options.tasks.split(",") if options.tasks else None
+    if options.data is not None:
+        return (*read_data(options.data, names, options.limit), options.model)
+    model = str(world.find_model(options.model))
+    written = world.write_world(options.out / world.DATA, options.n, options.seed)
+    return (*read_data(written, names, options.limit), model)
+
+
+def _run(
+    options: FrontierOptions,
+    variants: list[Variant],
+    records: list[LongBenchRecord],
+    benchmark: Benchmark,
+    model: str | None,
+) -> None:
+    from seer.evaluation.cli_predict import engine_options
+    from seer.evaluation.variants import Engines, run_variant
+
+    given = engine_options(options.base_url, options.engine_args)
+    engines = Engines(options.device, options.engine, **given)
+    for variant in variants:
+        rules = _rules(options, benchmark, variant.system)
+        run_variant(variant, records, rules, options.out, engines, model, progress=progress)
+
+
+def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
+    """The miniature's limits hold its reasoning; elsewhere room is added where the system reasons."""
+    from seer.evaluation.cli_predict import REASONING_TOKENS
+    from seer.evaluation.predict import PredictOptions
+
+    added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS
+    wanted = added if options.reasoning_tokens is None else options.reasoning_tokens
+    return PredictOptions(batch_size=options.batch_size, benchmark=benchmark, reasoning_tokens=wanted)
+
+
+def _show(points: list[Point], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Score against prompt tokens", caption="* no other run has as high a score for as few tokens")
+    for name in ("density", "budget"):
+        table.add_column(name, no_wrap=True)
+    for name in ("score", "prompt tokens", "compression", "front"):
+        table.add_column(name, justify="right")
+    for one in sorted(points, key=lambda point: point.prompt_tokens):
+        figures = (f"{one.score:.2f}", f"{one.prompt_tokens:,.1f}", f"{one.compression:.2f}")
+        table.add_row(one.density, one.budget, *figures, "*" if one.is_on_front else "")
+    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    if as_json:
+        typer.echo(json.dumps({"points": [asdict(point) for point in points]}, ensure_ascii=False))
