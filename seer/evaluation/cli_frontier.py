@@ -152,7 +152,7 @@ def _run(
     from seer.evaluation.variants import Engines, run_variant
 
     given = engine_options(options.base_url, options.engine_args)
-    engines = Engines(options.device, options.engine, **given)
+    engines = Engines(options.device, options.engine, **{"max_batch": options.batch_size, **given})
     for variant in variants:
         rules = _rules(options, benchmark, variant.system)
         run_variant(variant, records, rules, options.out, engines, model, progress=progress)

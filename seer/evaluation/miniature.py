@@ -170,7 +170,7 @@ def run_controls(
     """
     records, benchmark = read_data(data)
     gold = gold_pages(data)
-    engines = Engines(device)
+    engines = Engines(device, max_batch=BATCH_SIZE)
     budgets: dict[str, int] = {}
     for control in controls:
         path = iso_model if control.is_iso else model

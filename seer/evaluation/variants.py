@@ -34,10 +34,14 @@ class Variant:
 
 
 class Engines:
-    """Engines by model, each loaded when it is first needed and then kept."""
+    """Engines by model, each loaded when it is first needed and then kept.
 
-    def __init__(self, device: str = "auto", name: str = "hf", **options: Any) -> None:
-        self.device, self.name, self.options = device, name, options
+    `max_batch`: how many questions a local engine takes in one batch, where `options` doesn't say.
+    """
+
+    def __init__(self, device: str = "auto", name: str = "hf", max_batch: int = 8, **options: Any) -> None:
+        self.device, self.name = device, name
+        self.options = {"max_batch": max_batch, **options} if name == "hf" else options
         self._loaded: dict[str | None, Engine] = {}
 
     def load(self, model: str | None) -> Engine:
