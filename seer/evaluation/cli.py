@@ -150,6 +150,7 @@ def probe(
     from seer.evaluation.longbench import read_data
     from seer.evaluation.probing import probe_run
     from seer.evaluation.runfiles import require_manifest
+    from seer.evaluation.runs import read_style
     from seer.policy import ReadingPolicy
     from seer.systems.base import build_system
 
@@ -160,7 +161,7 @@ def probe(
         engine=told["engine"],
         model=told["model"],
         selector=told["selector"],
-        style=told["style"],
+        style=read_style(told["style"]),
         policy=build_config(ReadingPolicy, told["policy"], where=f"the policy of '{run}'"),
         device=device,
         **engine_options(base_url, engine_args),

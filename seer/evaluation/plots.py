@@ -14,7 +14,7 @@ TICKS = 5
 
 
 def plot_svg(plot: Plot) -> str:
-    """A figure with axes, dots (their labels beside them and as tooltips), the joined line and a key of series."""
+    """A figure with axes, dots, the joined line and a key of series. Dots on the line are labelled, all have tooltips."""
     if not plot.dots:
         return ""
     xs, ys = _ticks([dot.x for dot in plot.dots]), _ticks([dot.y for dot in plot.dots])
@@ -43,8 +43,9 @@ def plot_svg(plot: Plot) -> str:
         parts.append(
             f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{6 if dot.on_line else 4}" '
             f'style="fill:var(--s{series.index(dot.series) % 6})"><title>{escape(told)}</title></circle>'
-            f'<text class="dim" x="{across + 8:.1f}" y="{up - 6:.1f}">{escape(dot.label)}</text>'
         )
+        if dot.on_line:
+            parts.append(f'<text class="dim" x="{across + 8:.1f}" y="{up - 6:.1f}">{escape(dot.label)}</text>')
     for number, name in enumerate(series):
         up = TOP + 14 + 18 * number
         parts.append(f'<circle cx="{WIDTH - RIGHT + 18}" cy="{up - 4}" r="5" style="fill:var(--s{number % 6})"/>')
