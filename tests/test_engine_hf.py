@@ -95,9 +95,31 @@ def test_the_second_stage_feeds_only_what_is_new(engine):
     assert not engine._memories
 
 
+def test_rows_that_end_early_leave_the_batch_and_keep_their_memory(small_checkpoint):
+    """Six rows of lengths 1 to 24 together, in two stages, say what each says alone."""
+    limits = {"one": 1, "two": 2, "three": 2, "four": 9, "five": 24, "six": 24}
+    first = {
+        name: prompt(name, (1, 2, 3)[: 1 + n % 3], sampling=Sampling(limits[name])) for n, name in enumerate(limits)
+    }
+
+    def go_on(name, said):
+        turns = (*first[name].turns, Turn(kind="call", pages=(1,)), Turn(kind="observation", text="so"))
+        return Request(name, turns, first[name].pages, {1: said.ids}, sampling=Sampling(6))
+
+    together = HFEngine(small_checkpoint, max_batch=6)
+    said = dict(zip(first, together.generate(list(first.values())), strict=True))
+    then = dict(zip(first, together.generate([go_on(name, said[name]) for name in first]), strict=True))
+    for name, request in first.items():
+        alone = HFEngine(small_checkpoint)
+        assert alone.generate([request])[0].ids == said[name].ids
+        (after,) = alone.generate([go_on(name, said[name])])
+        assert (after.ids, after.cached_tokens) == (then[name].ids, then[name].cached_tokens)
+        assert after.cached_tokens >= said[name].prompt_tokens
+
+
 def test_reuse_changes_nothing(small_checkpoint):
     class Forgetful(HFEngine):
-        def _remember(self, rows, cache, mask):
+        def _remember(self, *batch):
             pass
 
     policy = ReadingPolicy(max_new_tokens=16)

@@ -39,6 +39,11 @@ def _layer_class() -> Any:
             self.values = values = self._write("values", value_states, start)
             return keys, values
 
+        def batch_select_indices(self, indices: torch.Tensor) -> None:
+            self.room = {name: held[indices] for name, held in self.room.items()}
+            length = self.get_seq_length()
+            self.keys, self.values = (self.room[name][:, :, :length] for name in ("keys", "values"))
+
         def _write(self, name: str, new: torch.Tensor, start: int) -> torch.Tensor:
             end = start + new.shape[-2]
             room = self.room.get(name)

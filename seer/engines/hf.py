@@ -122,8 +122,7 @@ class HFEngine:
         with torch.inference_mode():
             cache, mask = self._restore(rows)
             logits, mask = self._prefill(rows, cache, mask)
-            mask = self._decode(rows, logits, cache, mask)
-            self._remember(rows, cache, mask)
+            self._decode(rows, logits, cache, mask)
         seconds = time.perf_counter() - start
         return [
             Generation(
@@ -196,8 +195,11 @@ class HFEngine:
         output = self.checkpoint.model(**inputs, logits_to_keep=1)
         return output.logits[:, -1].float(), mask
 
-    def _decode(self, rows: list[_Row], logits: torch.Tensor, cache: Any, mask: torch.Tensor) -> torch.Tensor:
-        """Draw tokens until every row has ended. Returns the mask over all that was fed."""
+    def _decode(self, rows: list[_Row], logits: torch.Tensor, cache: Any, mask: torch.Tensor) -> None:
+        """Draw tokens until every row has ended, and remember the rows' keys and values.
+
+        Rows that have ended leave the batch once they are half of it: until then they are computed along for nothing.
+        """
         import torch
 
         draws = [_Draw(row.request.sampling) for row in rows]
@@ -218,8 +220,17 @@ class HFEngine:
                 elif len(row.written) >= row.request.sampling.max_new_tokens:
                     row.finish = "length"
                 fed.append(not row.finish)
-            if not any(fed):
-                return mask
+            going_on = [b for b, goes_on in enumerate(fed) if goes_on]
+            if len(going_on) <= len(rows) // 2:
+                self._remember(rows, [b for b, goes_on in enumerate(fed) if not goes_on], cache, mask)
+                if not going_on:
+                    return
+                rows, following = [rows[b] for b in going_on], [following[b] for b in going_on]
+                draws, streams = [draws[b] for b in going_on], [streams[b] for b in going_on]
+                fed = [True] * len(going_on)
+                kept = torch.tensor(going_on, device=logits.device)
+                cache.batch_select_indices(kept)
+                mask = mask[kept]
             device = logits.device
             mask = torch.cat([mask, torch.tensor(fed, device=device)[:, None]], dim=1)
             step = torch.tensor([[row.written[-1]] for row in rows], device=device)
@@ -234,10 +245,11 @@ class HFEngine:
             )
             logits = output.logits[:, -1].float()
 
-    def _remember(self, rows: list[_Row], cache: Any, mask: torch.Tensor) -> None:
-        """Keep every row's keys and values without gaps, so that its next stage can go on."""
+    def _remember(self, rows: list[_Row], ended: Sequence[int], cache: Any, mask: torch.Tensor) -> None:
+        """Keep the keys and values of the rows that ended, without gaps, so that their next stage can go on."""
         whole = bool(mask.all())
-        for b, row in enumerate(rows):
+        for b in ended:
+            row = rows[b]
             chosen = slice(None) if whole else mask[b].nonzero().squeeze(1)
             keys = [layer.keys[b][:, chosen] for layer in cache.layers]
             values = [layer.values[b][:, chosen] for layer in cache.layers]
