@@ -11,7 +11,7 @@ case "$road" in
 esac
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 case "$road" in
-  --train) bash scripts/train_miniature.sh runs/miniature && seer demo --model runs/miniature/model "$@" ;;
+  --train) bash scripts/train_miniature.sh && seer demo --model runs/miniature/model "$@" ;;
   --end-to-end) python scripts/end_to_end.py "$@" ;;
   *) seer demo "$@" ;;
 esac
