@@ -255,19 +255,22 @@ MAPPABLE = ("question", "context", "answers", "id", "evidence", "document")
 
 
 def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
-    """A row of any table: `map` names its columns; what is not named is looked for under its own name."""
+    """A row of any table: `map` names its columns; what is not named is looked for under its own name. Where a column
+    `answerable` says false, the record is one that no page answers."""
     columns = {name: spec.map.get(name, name) for name in MAPPABLE}
     context = text_field(row, columns["context"])
     answers = text_list(one_of(row, columns["answers"], *([] if "answers" in spec.map else ["answer", "output"])))
     marked = row.get(columns["evidence"])
+    answerable = row.get("answerable", True) is not False
     yield Sample(
         id=optional_text(row, columns["id"]),
         source=spec.label,
         question=text_field(row, columns["question"]),
         context=context,
-        answers=tuple(answers),
+        answers=tuple(answers) if answerable else (sources_multihop.UNANSWERABLE,),
         kind=spec.answers_are,
-        evidence=None if marked is None else tuple(find_evidence(context, marked)),
+        evidence=() if not answerable else None if marked is None else tuple(find_evidence(context, marked)),
+        answerable=answerable,
         document=optional_text(row, columns["document"]),
     )
 

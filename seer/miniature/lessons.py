@@ -15,23 +15,33 @@ from typing import Literal
 
 from seer.errors import InputError
 from seer.miniature.world import LINES_PER_PAGE, STYLE, Kind, Line, MiniatureDocument, Question, World
-from seer.protocol import observation
+from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
 
-Lesson = Literal["reading", "finding", "conversation", "direct"]
+Lesson = Literal["reading", "matching", "finding", "conversation", "direct"]
+KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 1}
+"""How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
+MAX_PAGES = 8
 
 
 def lessons(
-    lesson: Lesson, world: World, count: int, *, text_share: float = 0.0, kinds: Collection[Kind] = ()
+    lesson: Lesson,
+    world: World,
+    count: int,
+    *,
+    text_share: float = 0.0,
+    kinds: Collection[Kind] = (),
+    max_lines: int = LINES_PER_PAGE,
+    call_share: float = 0.5,
 ) -> Iterator[Trajectory]:
     """`count` trajectories of one lesson, one a document.
 
     text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, each as often as any
     other in the documents that have it.
     """
-    if lesson == "finding" and kinds:
-        raise InputError("the lesson 'finding' asks no questions, so it takes no kinds")
+    if kinds and lesson in ("reading", "matching", "finding"):
+        raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
     made = number = 0
     while made < count:
         document = world.document(number)
@@ -40,8 +50,10 @@ def lessons(
         number += 1
         if lesson == "reading":
             yield reading(document, rng.randint(1, document.num_pages))
+        elif lesson == "matching":
+            yield matching(document, max_lines, call_share, rng)
         elif lesson == "finding":
-            yield finding(document, as_text, rng)
+            yield finding(document, as_text, call_share, rng)
         else:
             question = _draw_question(document.questions, kinds, rng)
             if question is None:
@@ -60,7 +72,8 @@ def _draw_question(questions: Sequence[Question], kinds: Collection[Kind], rng: 
     wanted = [question for question in questions if not kinds or question.kind in kinds]
     if not wanted:
         return None
-    kind = rng.choice(sorted({question.kind for question in wanted}))
+    present = sorted({question.kind for question in wanted})
+    (kind,) = rng.choices(present, [KIND_WEIGHTS[each] for each in present])
     return rng.choice([question for question in wanted if question.kind == kind])
 
 
@@ -70,7 +83,25 @@ def reading(document: MiniatureDocument, page: int) -> Trajectory:
     return _trajectory(document, "reading", [Turn(kind="prompt", pages=(page,)), Turn(kind="answer", text=said)])
 
 
-def finding(document: MiniatureDocument, as_text: set[int], rng: random.Random) -> Trajectory:
+def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng: random.Random) -> Trajectory:
+    """As `finding`, on pages of one to `max_lines` lines of text whose numbers skip: with one line the number stands right
+    beside the name, which is where a model that knows nothing begins to see what is asked of it."""
+    by_name = {line.name: line for line in document.lines if line.code}
+    lines = rng.sample([*by_name.values()], len(by_name))
+    numbers = sorted(
+        rng.sample(range(1, MAX_PAGES + 1), rng.randint(2, MAX_PAGES) if max_lines == 1 else rng.randint(2, 5))
+    )
+    excerpts: list[Excerpt] = []
+    places: list[tuple[str, int]] = []
+    for number in numbers:
+        here = [lines.pop() for _ in range(min(len(lines), rng.randint(1, max_lines)))]
+        if here:
+            excerpts.append(Excerpt(page=number, start=0, text="".join(f"{line.text}\n" for line in here)))
+            places += [(line.name, number) for line in here]
+    return _found(document, "matching", Turn(kind="prompt", excerpts=tuple(excerpts)), places, call_share, rng)
+
+
+def finding(document: MiniatureDocument, as_text: set[int], call_share: float, rng: random.Random) -> Trajectory:
     """A list of names, to be said again with the page on which each stands."""
     standing = Counter(name for line in document.lines for name in (line.name, line.target) if name)
     places = [
@@ -79,10 +110,25 @@ def finding(document: MiniatureDocument, as_text: set[int], rng: random.Random) 
         for name in (line.name, line.target)
         if standing[name] == 1
     ]
+    return _found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
+
+
+def _found(
+    document: MiniatureDocument,
+    name: str,
+    prompt: Turn,
+    places: Sequence[tuple[str, int]],
+    call_share: float,
+    rng: random.Random,
+) -> Trajectory:
+    """The answer says a page right after its name or, in `call_share` of all, as a call does, some tokens later: a distance
+    that a model hardly learns to bridge in a conversation, and quickly here, once it finds pages at all."""
     wanted = rng.sample(places, min(MAX_NAMES_FOUND, len(places)))
-    listed = " ".join(name for name, _ in wanted)
-    said = "".join(f"{name}{page}" for name, page in wanted)
-    return _trajectory(document, "finding", [_prompt(document, listed, as_text), Turn(kind="answer", text=said)])
+    as_calls = rng.random() < call_share
+    mark = "?" if as_calls else ""
+    said = "".join(f"{found}?{render_call((page,))}" if as_calls else f"{found}{page}" for found, page in wanted)
+    asked = prompt.model_copy(update={"text": " ".join(f"{found}{mark}" for found, _ in wanted)})
+    return _trajectory(document, name, [asked, Turn(kind="answer", text=said)])
 
 
 def conversation(

@@ -39,3 +39,19 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
         initialise(model)
     save(path, model, tokenizer, INK_SCALING, VisionGeometry())
     return Path(path)
+
+
+STAGES = (1, 2, 3, 4, 5)
+
+
+def finish(runs: Path, out: Path) -> None:
+    """The last stage's model in bf16, with what every stage was told (config-N.toml) and how it went (log-N.jsonl)."""
+    import shutil
+
+    from seer.models import load
+
+    trained = load(runs / f"stage-{STAGES[-1]}" / "model", device="cpu", dtype="bfloat16")
+    save(out, trained.model, trained.tokenizer, trained.scaling, trained.encoder.geometry)
+    for stage in STAGES:
+        shutil.copy(runs / f"stage-{stage}" / "config.toml", out / f"config-{stage}.toml")
+        shutil.copy(runs / f"stage-{stage}" / "metrics.jsonl", out / f"log-{stage}.jsonl")

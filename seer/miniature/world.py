@@ -104,6 +104,7 @@ class MiniatureDocument:
                 "context": self.text,
                 "answers": [question.answer],
                 "evidence": [list(span) for span in question.evidence],
+                "answerable": bool(question.pages),
                 "kind": question.kind,
                 "language": question.language,
                 "pages": list(question.pages),

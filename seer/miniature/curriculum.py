@@ -1,0 +1,79 @@
+"""The curriculum's sets, as trajectory shards that `seer-train run configs/miniature-*.toml` reads.
+
+    python -m seer.miniature.curriculum runs/miniature               # the sets, and a model that knows nothing
+    python -m seer.miniature.curriculum runs/miniature --finish      # the trained model in bf16, with its log
+
+Every set comes twice: to train on, and, from the validation world, to look at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seer.miniature.lessons import Lesson, lessons
+from seer.miniature.model import build_untrained, finish
+from seer.miniature.world import World
+from seer.shards import MANIFEST_NAME, ShardWriter
+
+HELD_OUT = 96
+
+
+@dataclass(frozen=True)
+class LessonSet:
+    """What a set holds. `options` go to `lessons`."""
+
+    lesson: Lesson
+    count: int
+    max_pages: int = 8
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+SETS = {
+    "reading": LessonSet("reading", 4000),
+    "matching-1": LessonSet("matching", 6000, options={"max_lines": 1, "call_share": 0.0}),
+    "matching-3": LessonSet("matching", 6000, options={"max_lines": 3}),
+    "finding-text": LessonSet("finding", 6000, 4, {"text_share": 1.0}),
+    "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
+    "finding": LessonSet("finding", 6000, 5),
+    "finding-long": LessonSet("finding", 6000, 8),
+    "asking-text": LessonSet("conversation", 10_000, 5, {"text_share": 1.0}),
+    "asking": LessonSet("conversation", 20_000, 5),
+    "asking-long": LessonSet("conversation", 30_000, 8),
+}
+"""Every set by its folder's name."""
+
+
+def write_curriculum(out: Path, seed: int) -> None:
+    """Write all sets under `out`: `<name>/train` and `<name>/validation`. What is there already stays."""
+    for name, wanted in SETS.items():
+        for split, count in (("train", wanted.count), ("validation", HELD_OUT)):
+            folder = out / name / split
+            if (folder / MANIFEST_NAME).exists():
+                continue
+            world = World(seed, split, max_pages=wanted.max_pages)  # type: ignore[arg-type]
+            with ShardWriter(folder, overwrite=True) as writer:
+                for trajectory in lessons(wanted.lesson, world, count, **wanted.options):
+                    writer.add(trajectory)
+                writer.finish()
+        print(f"{name}: {wanted.count} trajectories", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0, help="of the worlds and of the untrained model")
+    parser.add_argument("--finish", action="store_true", help="make OUT/model of the last stage")
+    arguments = parser.parse_args()
+    if arguments.finish:
+        finish(arguments.out, arguments.out / "model")
+        return
+    write_curriculum(arguments.out / "lessons", arguments.seed)
+    if not (arguments.out / "untrained").exists():
+        build_untrained(arguments.out / "untrained", seed=arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
