@@ -19,24 +19,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
-from seer.schema import PageStyle
+from seer.rendering.styles import STYLES
 
 Split = Literal["train", "validation", "test"]
 Kind = Literal["single", "paraphrase", "hop", "many", "unanswerable"]
 Language = Literal["en", "zh"]
 
 LINES_PER_PAGE = 3
-STYLE = PageStyle(
-    name="miniature",
-    page_width_px=112,
-    page_height_px=84,
-    margin_x_px=4,
-    margin_y_px=0,
-    font_size_pt=11,
-    line_height_pt=28,
-    crop_last_page=False,
-)
-"""A line of text to a row of vision tokens: 12 tokens a page."""
+STYLE = STYLES["miniature"]
 
 UNANSWERABLE = "unanswerable"
 ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {

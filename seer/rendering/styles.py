@@ -6,6 +6,8 @@ glyph   what the base model saw: 10 px margins, lines broken at spaces alone, wi
 dense   7/8 pt on whole 28 px cells with narrow margins: few tokens, for readers trained on it. Half pages, so that a page
         holds about as much text as one of the paper's and retrieving it costs no more
 large   12/14 pt on the same grid, for models that misread small letters
+miniature  three short lines on 112x84 px, each on a row of 28 px cells of its own: 12 tokens a page, for the model of
+        seer.miniature and for no other
 
 The paper's Verdana may not be passed on; DejaVu Sans, of nearly the same widths, stands in. To use your own copy:
 `resolve_style("seer", fonts=("/path/to/Verdana.ttf", "DroidSansFallback"))`.
@@ -42,6 +44,16 @@ STYLES: dict[str, PageStyle] = {
         font_size_pt=12,
         line_height_pt=14,
         crop_width=True,
+    ),
+    "miniature": PageStyle(
+        name="miniature",
+        page_width_px=112,
+        page_height_px=84,
+        margin_x_px=4,
+        margin_y_px=0,
+        font_size_pt=11,
+        line_height_pt=28,
+        crop_last_page=False,
     ),
 }
 """Every style by its name."""

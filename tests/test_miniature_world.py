@@ -1,0 +1,162 @@
+"""The miniature world: gold pages are where the renderer puts them, splits share nothing, lessons say what is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from seer.errors import InputError
+from seer.miniature.lessons import lessons
+from seer.miniature.lexicon import CHINESE, ENGLISH
+from seer.miniature.world import LINES_PER_PAGE, STYLE, UNANSWERABLE, MiniatureDocument, Split, World
+from seer.rendering import render_text
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+DOCUMENTS = 60
+
+
+def documents(split: Split = "test", count: int = DOCUMENTS) -> list[MiniatureDocument]:
+    return list(World(3, split).documents(count))
+
+
+def test_no_paraphrase_shares_a_word_with_what_it_means() -> None:
+    for printed, said in ENGLISH.items():
+        assert printed not in said and said not in printed
+    for printed, said in CHINESE.items():
+        assert not {*printed} & {*said}
+    said = [*ENGLISH.values(), *CHINESE.values()]
+    assert len({*said}) == len(said) and not {*said} & {*ENGLISH, *CHINESE}
+
+
+def test_gold_pages_are_where_the_renderer_puts_the_evidence() -> None:
+    for document in documents():
+        rendered = render_text(document.text, STYLE, name=document.id)
+        assert len(rendered.pages) == document.num_pages
+        assert not rendered.missing_glyphs
+        for page in rendered.pages:
+            assert page.text.count("\n") == LINES_PER_PAGE
+        for question in document.questions:
+            assert question.pages == tuple(sorted({rendered.page_at(start).number for start, _ in question.evidence}))
+            for start, end in question.evidence:
+                assert "\n" not in document.text[start:end] and document.text[end] == "\n"
+
+
+def test_every_answer_follows_from_the_text_alone() -> None:
+    for document in documents():
+        for question in document.questions:
+            quoted = [document.text[start:end] for start, end in question.evidence]
+            if question.kind == "unanswerable":
+                assert question.answer == UNANSWERABLE and not quoted and question.name not in document.text
+            elif question.kind == "hop":
+                pointer, fact = quoted
+                assert fact == f"{pointer.split(' → ')[1]} {question.answer}" and pointer.startswith(question.name)
+                assert len(question.pages) == 2
+            else:
+                assert ", ".join(quote.split()[1] for quote in quoted) == question.answer
+                every = re.findall(rf"^{question.name} \d+$", document.text, re.M)
+                assert every == quoted, "no other line could be meant"
+                assert (len(question.pages) > 3) == (question.kind == "many")
+
+
+def test_a_paraphrase_never_stands_in_the_document() -> None:
+    asked = [(d, q) for d in documents() for q in d.questions if q.kind == "paraphrase"]
+    assert asked
+    words = {**ENGLISH, **CHINESE}
+    for document, question in asked:
+        assert words[question.name] in question.text
+        assert words[question.name] not in document.text and question.name not in question.text
+
+
+def test_splits_share_neither_documents_nor_facts() -> None:
+    facts = {
+        split: {line for d in documents(split, 300) for line in d.text.splitlines() if "→" not in line}
+        for split in SPLITS
+    }
+    texts = {split: {d.text for d in documents(split, 300)} for split in SPLITS}
+    for one in SPLITS:
+        for other in SPLITS:
+            if one != other:
+                assert not facts[one] & facts[other] and not texts[one] & texts[other]
+
+
+def test_a_document_depends_on_its_number_alone() -> None:
+    world = World(5, "train")
+    assert world.document(7) == list(World(5, "train").documents(3, start=6))[1]
+    assert world.document(7) != World(6, "train").document(7)
+
+
+def test_every_kind_and_both_languages_occur() -> None:
+    questions = [q for d in documents() for q in d.questions]
+    assert {q.kind for q in questions} == {"single", "paraphrase", "hop", "many", "unanswerable"}
+    assert {q.language for q in questions} == {"en", "zh"}
+    assert len({q.id for q in questions}) == len(questions)
+
+
+def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
+    pytest.importorskip("tokenizers")
+    from seer.encoding import Encoder
+    from seer.miniature.tokenizer import build_tokenizer, phrases
+
+    encoder = Encoder(build_tokenizer())
+    for text in [*phrases(), *ENGLISH, *ENGLISH.values(), *CHINESE, *CHINESE.values()]:
+        assert len(encoder.encode_text(text)) == 1, text
+    for text in ["catalog 9", "naïve 🙂 <|user|> </tool_call>", "医生们 12\t\n\n", ""]:
+        assert encoder.decode(encoder.encode_text(text)) == text
+
+
+@pytest.mark.parametrize("lesson", ["reading", "matching", "finding", "conversation", "direct"])
+def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
+    told = list(lessons(lesson, World(1, "train"), 30, text_share=0.5))  # type: ignore[arg-type]
+    assert len(told) == 30 and len({t.id for t in told}) == 30
+    for trajectory in told:
+        prompt, answer = trajectory.turns[0], trajectory.turns[-1]
+        if lesson == "matching":
+            stood = {line.split()[0]: e.page for e in prompt.excerpts for line in e.text.splitlines()}
+        else:
+            pages = render_text(trajectory.source, STYLE, name="x").pages
+            stood = {word: p.number for p in pages for line in p.text.splitlines() for word in re.split(" → | ", line)}
+            for excerpt in prompt.excerpts:
+                assert pages[excerpt.page - 1].text == excerpt.text and pages[excerpt.page - 1].start == excerpt.start
+        if lesson in ("matching", "finding"):
+            found = re.findall(r"([^\W\d]+)(?:\?\{[^\[]*\[)?(\d)", answer.text)
+            assert found and all(stood[name] == int(number) for name, number in found)
+        elif lesson == "conversation":
+            call, seen, think = trajectory.turns[1:4]
+            assert call.pages == trajectory.relevant_pages == tuple(e.page for e in seen.excerpts)
+            assert answer.text in trajectory.answers
+            assert answer.text == UNANSWERABLE or answer.text in think.text
+
+
+def test_lessons_without_questions_take_no_kinds() -> None:
+    with pytest.raises(InputError, match="asks no questions"):
+        next(lessons("finding", World(0, "train"), 1, kinds=("single",)))
+
+
+def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:
+    """The world is a question set like any other: gold pages, reasoning and refusals come out as the lessons have them."""
+    pytest.importorskip("pyarrow")
+    from data_pipeline.build import build
+    from data_pipeline.settings import BuildConfig
+    from seer.config import load_config
+    from seer.miniature.lessons import conversation
+    from seer.shards import ShardSet
+
+    world = documents("train", 12)
+    table = tmp_path / "world.jsonl"
+    table.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for d in world for r in d.records()), "utf-8")
+    configuration = Path(__file__).parent.parent / "configs" / "data-miniature.toml"
+    source = f'[{{kind = "table", path = "{table}", split = "train", name = "miniature"}}]'
+    told = load_config(
+        BuildConfig, configuration, [f"out={tmp_path / 'out'}", f"sources={source}", "validation_share=0"]
+    )
+    build(told)
+    built = {t.id.partition("/")[2] or t.id: t for t in ShardSet(tmp_path / "out" / "train")}
+    for document in world:
+        for question in document.questions:
+            mine, theirs = conversation(document, question), built[question.id]
+            assert theirs.turns == mine.turns
+            assert theirs.relevant_pages == mine.relevant_pages and theirs.source == mine.source
+            assert theirs.style.digest == STYLE.digest
