@@ -181,7 +181,7 @@ class HFEngine:
             input_ids=torch.from_numpy(ids).to(device),
             mm_token_type_ids=torch.from_numpy(types).to(device),
             position_ids=torch.from_numpy(positions).to(device),
-            attention_mask=_prefill_mask(mask, longest, self.checkpoint.model.dtype),
+            attention_mask=_added_mask(mask, longest, self.checkpoint.model.dtype),
             past_key_values=cache,
             use_cache=True,
         )
@@ -239,7 +239,7 @@ class HFEngine:
             output = self.checkpoint.model(
                 input_ids=step,
                 position_ids=torch.tensor(at, device=device)[None, :, None].expand(3, -1, -1),
-                attention_mask=None if bool(mask.all()) else mask.long(),
+                attention_mask=None if bool(mask.all()) else _added_mask(mask, 1, self.checkpoint.model.dtype),
                 past_key_values=cache,
                 use_cache=True,
             )
@@ -286,7 +286,7 @@ class TextStream:
             self._on_text(text)
 
 
-def _prefill_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:
+def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:
     """What to add to attention scores, (B, 1, new, M + new); None where plain causal attention is right.
 
     mask: bool (B, M + new), the last `new` of which are fed now. Made here once, in the scores' own type: from a boolean
