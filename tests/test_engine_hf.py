@@ -171,3 +171,27 @@ def test_repeated_asking_gives_the_same_answer(engine):
     first, second = (reader.ask(DOCUMENT, "Again?") for _ in range(2))
     assert first.text == second.text
     assert first.status in (Status.ANSWERED, Status.NOT_ANSWERABLE, Status.FAILED)
+
+
+def test_what_was_said_is_said_again(small_checkpoint):
+    """The same request of another conversation costs nothing; another picture, limit or constraint is another request."""
+    from seer.engines.recalling import RecallingEngine
+
+    inner = HFEngine(small_checkpoint)
+    engine = RecallingEngine(inner)
+    sampling = Sampling(max_new_tokens=4)
+    first = prompt("What?", (1, 2), sampling=sampling)
+    (said,) = engine.generate([first])
+    drawn = inner.images_encoded
+    again = Request("another", first.turns, first.pages, sampling=sampling)
+    assert engine.generate([again, first]) == [said, said]
+    assert (inner.images_encoded, engine.num_recalled) == (drawn, 2)
+    other_picture = Request("c", first.turns, {1: DOCUMENT.page(3), 2: DOCUMENT.page(2)}, sampling=sampling)
+    longer = Request("d", first.turns, first.pages, sampling=Sampling(max_new_tokens=5))
+    call = Request("e", first.turns, first.pages, constraint=SelectConstraint((1, 2)), sampling=sampling)
+    heard: list[str] = []
+    streamed = Request("f", first.turns, first.pages, sampling=sampling, on_text=heard.append)
+    replies = engine.generate([other_picture, again, longer, call, streamed])
+    assert engine.num_recalled == 3
+    assert replies[1] is said
+    assert (len(replies[2].ids), "".join(heard)) == (5, "".join(text for _, text in said.parts))

@@ -43,7 +43,7 @@ CATEGORIES: dict[Kind, str] = {
     "unanswerable": "no page",
 }
 LOW_OVERLAP = "paraphrase"
-BATCH_SIZE = 64
+BATCH_SIZE = 128
 DATA, LABELS = "data", "labels.jsonl"
 
 

@@ -188,7 +188,12 @@ def _baseline_tables(
 
 def latency_section(runs: Sequence[Run]) -> Section | None:
     """Tables 13 and 14: the runs' own clocks, and prefill probes where there are some."""
-    timed = {run.name: latency_summary(run.each(), run.probes) for run in runs if run.is_ours}
+    # what an engine merely said again took no time
+    timed = {
+        run.name: latency_summary(run.each(), run.probes)
+        for run in runs
+        if run.is_ours and not run.report.manifest.get("recalls")
+    }
     ours = [run for run in runs if run.name in timed and timed[run.name].num_samples]
     if not ours:
         return None

@@ -36,7 +36,7 @@ class Variant:
 class Engines:
     """Engines by model, each loaded when it is first needed and then kept.
 
-    `max_batch`: how many questions a local engine takes in one batch, where `options` doesn't say.
+    A local engine says again what it has said, since variants share requests. `max_batch`: its questions in one batch.
     """
 
     def __init__(self, device: str = "auto", name: str = "hf", max_batch: int = 8, **options: Any) -> None:
@@ -44,11 +44,17 @@ class Engines:
         self.options = {"max_batch": max_batch, **options} if name == "hf" else options
         self._loaded: dict[str | None, Engine] = {}
 
+    @property
+    def recalls(self) -> bool:
+        return self.name == "hf"
+
     def load(self, model: str | None) -> Engine:
+        from seer.engines.recalling import RecallingEngine
         from seer.systems.base import build_engine
 
         if model not in self._loaded:
-            self._loaded[model] = build_engine(self.name, model=model, device=self.device, **self.options)
+            engine = build_engine(self.name, model=model, device=self.device, **self.options)
+            self._loaded[model] = RecallingEngine(engine) if self.recalls else engine
         return self._loaded[model]
 
 
@@ -85,6 +91,7 @@ def run_variant(
         "selector": "model",
         "style": style,
         "seed": seed,
+        "recalls": engines.recalls,
         "policy": policy.model_dump(mode="json"),
     }
     inputs, manifest = plan_run(records, system_name(variant.system), options, described)

@@ -1,0 +1,45 @@
+"""An engine that says again what it has said: runs over the same questions share many of their requests.
+
+A request is the same where its ids, its pages' pictures, its constraint and its sampling are. Drawing is seeded, so the
+engine would say the same again; only the time that it takes is not what it was, and such runs must not be timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from seer.engines.base import Engine, Generation, Request
+from seer.errors import SeerError
+
+
+class RecallingEngine:
+    """Stands in front of an engine with an encoder."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.name, self.encoder = engine.name, engine.encoder
+        self.constrains, self.max_positions = engine.constrains, engine.max_positions
+        self._said: dict[Hashable, Generation] = {}
+        self.num_recalled = 0
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        keys = [self._key(request) for request in requests]
+        new = [index for index, key in enumerate(keys) if key not in self._said]
+        self.num_recalled += len(requests) - len(new)
+        said = dict(zip(new, self.engine.generate([requests[index] for index in new]), strict=True)) if new else {}
+        self._said |= {keys[index]: one for index, one in said.items() if one.finish != "error"}
+        return [said[index] if index in said else self._said[key] for index, key in enumerate(keys)]
+
+    def forget(self, conversation: str) -> None:
+        self.engine.forget(conversation)
+
+    def _key(self, request: Request) -> Hashable:
+        """What decides the reply. A request that cannot be encoded, or is streamed, is like no other."""
+        if self.encoder is None or request.on_text or request.on_control:
+            return object()
+        try:
+            encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+        except SeerError:
+            return object()
+        pictures = tuple(request.pages[slot.page].content_hash for slot in encoded.slots)
+        return encoded.ids.tobytes(), pictures, request.constraint, request.sampling
