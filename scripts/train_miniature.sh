@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # From nothing to a model that selects and answers: five stages on a CPU, about half an hour on two cores.
 #   bash scripts/train_miniature.sh [seed]
-# Leaves runs/miniature/model. Interrupt it anywhere; run it again and it continues.
-source "$(dirname "$0")/environment.sh" "model,train"
+# Leaves runs/miniature/model, and runs/miniature/evaluation/report.html with the learning curve. Interrupt it anywhere; run
+# it again and it continues.
+source "$(dirname "$0")/environment.sh" "model,train,data,eval"
 export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"
 python -m seer.miniature.curriculum runs/miniature --seed "$seed"
@@ -11,3 +12,4 @@ for stage in 1 2 3 4 5; do
   seer-train run "configs/miniature-$stage.toml" --set "seed=$seed"
 done
 python -m seer.miniature.curriculum runs/miniature --finish
+seer eval miniature --model runs/miniature/model --n 100 --seed "$seed" --report --out runs/miniature/evaluation

@@ -16,6 +16,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
@@ -110,9 +111,19 @@ def split_of(name: str, code: str) -> Split:
 class World:
     """Documents by number. Document n of a world is the same whatever was drawn before."""
 
-    def __init__(self, seed: int, split: Split, *, chinese_share: float = 0.25, max_pages: int = 8) -> None:
+    def __init__(
+        self,
+        seed: int,
+        split: Split,
+        *,
+        chinese_share: float = 0.25,
+        max_pages: int = 8,
+        vocabulary: int | None = None,
+    ) -> None:
+        """vocabulary: use only the first so many names of each language, at least 8; fewer names make shorter documents."""
         self.seed, self.split = seed, split
         self.chinese_share, self.max_pages = chinese_share, max_pages
+        self.vocabulary = vocabulary
 
     def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
         return (self.document(number) for number in range(start, start + count))
@@ -120,7 +131,7 @@ class World:
     def document(self, number: int) -> MiniatureDocument:
         rng = random.Random(f"{self.seed}/{self.split}/{number}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
-        words = CHINESE if language == "zh" else ENGLISH
+        words = dict(islice((CHINESE if language == "zh" else ENGLISH).items(), self.vocabulary))
         names = list(words)
         rng.shuffle(names)
         # two names stay unprinted, for questions without an answer
