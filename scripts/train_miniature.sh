@@ -8,6 +8,7 @@ export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"
 python -m seer.miniature.curriculum runs/miniature --seed "$seed"
 for stage in 1 2 3 4 5; do
+  [ -d "runs/miniature/stage-$stage/model" ] && continue
   echo "stage $stage: $(sed -n 's/^# The miniature, stage . of 5: //p' "configs/miniature-$stage.toml")"
   seer-train run "configs/miniature-$stage.toml" --set "seed=$seed"
 done

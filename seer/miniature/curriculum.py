@@ -39,6 +39,8 @@ SETS = {
     "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
     "finding": LessonSet("finding", 6000, 5),
     "finding-long": LessonSet("finding", 6000, 8),
+    "asking-plain-text": LessonSet("conversation", 6000, 5, {"text_share": 1.0, "kinds": ("single",)}),
+    "asking-plain": LessonSet("conversation", 8000, 5, {"kinds": ("single",)}),
     "asking-text": LessonSet("conversation", 10_000, 5, {"text_share": 1.0}),
     "asking": LessonSet("conversation", 20_000, 5),
     "asking-long": LessonSet("conversation", 30_000, 8),

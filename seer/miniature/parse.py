@@ -13,7 +13,7 @@ from pathlib import Path
 
 from seer.errors import DocumentNotFound, InputError
 from seer.miniature.lexicon import CHINESE, ENGLISH
-from seer.miniature.world import LINES_PER_PAGE, Kind, Language, Line, MiniatureDocument, Question, World
+from seer.miniature.world import LINES_PER_PAGE, Kind, Language, Line, MiniatureDocument, Question, questions_about
 
 MAX_PAGES = 8
 """The model has seen no longer documents."""
@@ -62,7 +62,12 @@ def parse_document(text: str, name: str) -> MiniatureDocument:
     for line in lines:
         if line.target and not any(one.name == line.target and one.code for one in lines):
             raise InputError(f"'{name}': '{line.text}' points to a name without a code; add '{line.target} 482139'")
-    return MiniatureDocument(name, language, lines, questions_about(name, language, lines))
+    return MiniatureDocument(
+        name,
+        language,
+        lines,
+        tuple(questions_about(name, language, lines, CHINESE if language == "zh" else ENGLISH, random.Random(name))),
+    )
 
 
 def _parse_line(text: str, place: str) -> Line:
@@ -84,12 +89,6 @@ def _known(name: str, place: str) -> str:
         f"{place}: the model does not know the name '{name}'; it knows {len(ENGLISH)} English and {len(CHINESE)} "
         f"Chinese ones (seer/miniature/lexicon.py), such as {some}"
     )
-
-
-def questions_about(name: str, language: Language, lines: tuple[Line, ...]) -> tuple[Question, ...]:
-    """Every question that these lines can be asked, as the world asks them."""
-    words = CHINESE if language == "zh" else ENGLISH
-    return tuple(World(0, "test")._questions(random.Random(name), name, language, lines, words))
 
 
 def pick_questions(document: MiniatureDocument, count: int = 5) -> list[Question]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -139,7 +139,7 @@ class World:
         lines = self._lines(rng, names, num_pages)
         identity = f"{self.split}-{self.seed}-{number}"
         return MiniatureDocument(
-            identity, language, lines, tuple(self._questions(rng, identity, language, lines, words))
+            identity, language, lines, tuple(questions_about(identity, language, lines, words, rng))
         )
 
     def _lines(self, rng: random.Random, names: list[str], num_pages: int) -> tuple[Line, ...]:
@@ -175,44 +175,46 @@ class World:
                 taken.add(code)
                 return code
 
-    def _questions(
-        self, rng: random.Random, identity: str, language: Language, lines: tuple[Line, ...], words: dict[str, str]
-    ) -> Iterator[Question]:
-        """Every question that the document can be asked."""
-        starts = [0]
-        for line in lines:
-            starts.append(starts[-1] + len(line.text) + 1)
 
-        def ask(kind: Kind, form: Kind, name: str, said: str, answer: str, places: list[int]) -> Question:
-            before, after = ASKED[language, form]
-            return Question(
-                id=f"{identity}-{kind}-{list(words).index(name)}",
-                kind=kind,
-                language=language,
-                text=f"{before}{said}{after}",
-                name=name,
-                answer=answer,
-                pages=tuple(sorted({place // LINES_PER_PAGE + 1 for place in places})),
-                evidence=tuple((starts[place], starts[place + 1] - 1) for place in places),
-            )
+def questions_about(
+    identity: str, language: Language, lines: Sequence[Line], words: Mapping[str, str], rng: random.Random
+) -> Iterator[Question]:
+    """Every question that these lines can be asked. `words`: names and paraphrases; one that is not printed is asked for in
+    vain."""
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line.text) + 1)
 
-        places: dict[str, list[int]] = {}
-        for place, line in enumerate(lines):
-            if line.code:
-                places.setdefault(line.name, []).append(place)
-        targets = {line.target for line in lines if line.target}
-        for name, where in places.items():
-            if len(where) > 1:
-                answer = ", ".join(lines[place].code for place in where)
-                yield ask("many", "many", name, name, answer, where)
-            elif name not in targets:
-                yield ask("single", "single", name, name, lines[where[0]].code, where)
-                yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)
-        for place, line in enumerate(lines):
-            if line.target:
-                end = places[line.target][0]
-                yield ask("hop", "hop", line.name, line.name, lines[end].code, [place, end])
-        printed = {line.name for line in lines} | targets
-        absent = rng.choice([name for name in words if name not in printed])
-        said = absent if rng.random() < 0.5 else words[absent]
-        yield ask("unanswerable", "single", absent, said, UNANSWERABLE, [])
+    def ask(kind: Kind, form: Kind, name: str, said: str, answer: str, places: list[int]) -> Question:
+        before, after = ASKED[language, form]
+        return Question(
+            id=f"{identity}-{kind}-{list(words).index(name)}",
+            kind=kind,
+            language=language,
+            text=f"{before}{said}{after}",
+            name=name,
+            answer=answer,
+            pages=tuple(sorted({place // LINES_PER_PAGE + 1 for place in places})),
+            evidence=tuple((starts[place], starts[place + 1] - 1) for place in places),
+        )
+
+    places: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        if line.code:
+            places.setdefault(line.name, []).append(place)
+    targets = {line.target for line in lines if line.target}
+    for name, where in places.items():
+        if len(where) > 1:
+            answer = ", ".join(lines[place].code for place in where)
+            yield ask("many", "many", name, name, answer, where)
+        elif name not in targets:
+            yield ask("single", "single", name, name, lines[where[0]].code, where)
+            yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)
+    for place, line in enumerate(lines):
+        if line.target:
+            end = places[line.target][0]
+            yield ask("hop", "hop", line.name, line.name, lines[end].code, [place, end])
+    printed = {line.name for line in lines} | targets
+    absent = rng.choice([name for name in words if name not in printed])
+    said = absent if rng.random() < 0.5 else words[absent]
+    yield ask("unanswerable", "single", absent, said, UNANSWERABLE, [])
