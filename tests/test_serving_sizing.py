@@ -49,3 +49,32 @@ def test_a_checkpoint_tells_its_own_shape(small_checkpoint_dir):
         shape_of_config({"text_config": {}}, 1)
     with pytest.raises(InputError, match="at least 1"):
         ServingLoad(gpus=0)
+
+
+def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, tmp_path):
+    import json
+
+    from typer.testing import CliRunner
+
+    from seer.cli import app
+
+    (text := tmp_path / "a.txt").write_text("word " * 3000, encoding="utf-8")
+    asked = ["plan", str(text), "--styles", "seer,dense", "--serve", "--model", str(small_checkpoint_dir)]
+    told = json.loads(CliRunner().invoke(app, [*asked, "--gpu-gb", "8", "--json"]).output)
+    pages = {row["style"]: row["pages"] for row in told["styles"]}
+    for row, load in zip(told["serving"], [(595, 842), (588, 420)], strict=True):
+        wanted = ServingLoad(gpu_memory_gb=8, pages=pages[row["style"]], page_width_px=load[0], page_height_px=load[1])
+        sizing = size_serving(shape_of(small_checkpoint_dir), wanted)
+        assert (row["conversations"], row["conversation_tokens"]) == (sizing.conversations, sizing.conversation_tokens)
+    shown = CliRunner().invoke(app, asked).output
+    assert "at once on 1 x 80 GB" in shown
+
+
+def test_plan_for_serving_needs_a_model(tmp_path):
+    from typer.testing import CliRunner
+
+    from seer.cli import app
+
+    (text := tmp_path / "a.txt").write_text("word", encoding="utf-8")
+    result = CliRunner().invoke(app, ["plan", str(text), "--serve"])
+    assert result.exit_code != 0 and "--model" in str(result.exception)

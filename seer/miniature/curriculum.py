@@ -60,7 +60,7 @@ def write_curriculum(out: Path, seed: int) -> None:
                 for trajectory in lessons(wanted.lesson, world, count, **wanted.options):
                     writer.add(trajectory)
                 writer.finish()
-        print(f"{name}: {wanted.count} trajectories", flush=True)
+            print(f"{folder}: {count} trajectories", flush=True)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,11 +108,17 @@ def plan(
     ocr: OcrOption = "auto",
     password: PasswordOption = None,
     model: Annotated[str | None, typer.Option(help="Checkpoint or tokenizer.json to count text tokens by.")] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Also say how many such conversations --model serves at once.")
+    ] = False,
+    gpus: Annotated[int, typer.Option(min=1, help="With --serve: GPUs of one server.")] = 1,
+    gpu_gb: Annotated[float, typer.Option(min=0.001, help="With --serve: memory of one GPU.")] = 80.0,
     as_json: JsonOption = False,
 ) -> None:
     """What a document would cost in each style, without drawing a page.
 
     Example: seer plan report.txt --styles seer,auto --set font_size_pt=8
+    Example: seer plan report.txt --serve --model path/to/checkpoint --gpus 2 --gpu-gb 80
     """
     from seer.counting import load_counter
     from seer.rendering.output import keeps_own_pages
@@ -144,10 +150,17 @@ def plan(
         }
         for name, row in measured
     ]
+    served = _serving(model, [(name, row.style, row.pages) for name, row in measured], gpus, gpu_gb) if serve else []
     if as_json:
-        typer.echo(json.dumps({"document": document.name, "counter": counter.name, "styles": rows}))
+        record = {"document": document.name, "counter": counter.name, "styles": rows}
+        typer.echo(json.dumps(record | ({"serving": served} if serve else {})))
     else:
         _print_plan(document, counter.name, rows)
+        for row in served:
+            typer.echo(
+                f"{row['style']}: {row['conversation_tokens']:,} tokens and {row['conversation_gb']:.2f} GB of cache a "
+                f"conversation, {row['conversations']:,} at once on {gpus} x {gpu_gb:g} GB"
+            )
 
 
 def cache(
@@ -169,6 +182,31 @@ def cache(
     record = {"folder": str(info.folder), "pages": info.pages, "bytes": info.bytes, "max_bytes": info.max_bytes}
     megabytes = f"{info.bytes / 2**20:.1f} of {info.max_bytes / 2**20:.0f} MB"
     typer.echo(json.dumps(record) if as_json else f"{info.pages} pages, {megabytes}, in {info.folder}")
+
+
+def _serving(
+    model: str | None, measured: Iterable[tuple[str, PageStyle, int]], gpus: int, gpu_gb: float
+) -> list[dict[str, Any]]:
+    """For each style, the cache that one conversation over the document takes, and how many fit at once."""
+    from seer.apps.serving_sizing import ServingLoad, shape_of, size_serving
+    from seer.errors import InputError
+
+    if model is None:
+        raise InputError("--serve needs the model that is served; give its checkpoint folder with --model")
+    shape, rows = shape_of(model), []
+    for name, style, pages in measured:
+        size = {"page_width_px": style.page_width_px, "page_height_px": style.page_height_px}
+        sizing = size_serving(shape, ServingLoad(gpus=gpus, gpu_memory_gb=gpu_gb, pages=pages, **size))
+        rows.append(
+            {
+                "style": name,
+                "conversation_tokens": sizing.conversation_tokens,
+                "conversation_gb": round(sizing.kv_bytes_per_token * sizing.conversation_tokens / 1e9, 4),
+                "pages_cached": sizing.pages_cached,
+                "conversations": sizing.conversations,
+            }
+        )
+    return rows
 
 
 # ── Parts ────────────────────────────────────────────────────────────────────────────────────────
