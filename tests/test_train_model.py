@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 from train_fakes import recipe, samples, tiny_checkpoint, trajectories
 
+from seer.errors import ConfigError
 from seer.models import Checkpoint
 from train.collate import Batch, collate, idle_batch
 from train.config import ModelConfig
@@ -157,3 +161,28 @@ def test_a_sample_made_of_text_pages_needs_no_rendering() -> None:
     assert isinstance(made, Sample)
     assert made.vision_tokens == 0
     assert isinstance(prepare(checkpoint, ModelConfig(path="x"), 0), Trainee)
+
+
+def test_liger_patches_norms_and_mlps_and_leaves_the_loss_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, object] = {}
+    fake = types.ModuleType("liger_kernel.transformers")
+    fake.apply_liger_kernel_to_glm4v = lambda **options: told.update(options)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "liger_kernel", types.ModuleType("liger_kernel"))
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    checkpoint = tiny_checkpoint()
+    prepare(checkpoint, ModelConfig(path="unused", liger=True), 0)
+    assert told.pop("model") is checkpoint.model
+    assert {name for name, on in told.items() if on} == {"rms_norm", "swiglu"}
+    assert {"cross_entropy", "fused_linear_cross_entropy", "rope"} <= told.keys()
+
+
+def test_liger_without_a_gpu_or_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="needs a CUDA GPU"):
+        prepare(tiny_checkpoint(), ModelConfig(path="unused", liger=True), 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "liger_kernel", None)
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", None)
+    with pytest.raises(ConfigError, match="pip install liger-kernel"):
+        prepare(tiny_checkpoint(), ModelConfig(path="unused", liger=True), 0)

@@ -61,6 +61,9 @@ class ModelConfig(Record):
     `flash_attention_2`: variable-length kernels, on a GPU."""
     activation_checkpointing: bool = False
     compile: bool = False
+    liger: bool = False
+    """Liger's fused RMSNorm and SwiGLU, on a CUDA GPU with liger-kernel installed. The loss is ours either way: it has
+    weights, and makes no logits of the whole vocabulary."""
 
 
 class OptimizerConfig(Record):

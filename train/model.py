@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from seer.errors import ConfigError
 from seer.models import Checkpoint, PixelScaling, initialise
 from train.attention import NAME, GroupedVisionAttention
 from train.collate import Batch
@@ -115,6 +116,8 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
     model = checkpoint.model.train()
     if config.from_nothing:
         draw_weights(model, seed)
+    if config.liger:
+        use_liger(model)
     trainee = Trainee(model, checkpoint.scaling, config.attention)
     freeze(trainee, config)
     if config.activation_checkpointing:
@@ -123,6 +126,18 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
         for layer in (*trainee.visual.blocks, *trainee.text.layers):
             layer.compile(dynamic=True)
     return trainee
+
+
+def use_liger(model: nn.Module) -> None:
+    """Put Liger's kernels in the place of norms and MLPs. Raises ConfigError where they cannot run."""
+    if not torch.cuda.is_available():
+        raise ConfigError("model.liger = true needs a CUDA GPU, and none is here; set it to false")
+    try:
+        from liger_kernel.transformers import apply_liger_kernel_to_glm4v
+    except ImportError:
+        raise ConfigError("model.liger = true needs Liger's kernels: pip install liger-kernel") from None
+    ours: dict[str, Any] = dict(rope=False, cross_entropy=False, fused_linear_cross_entropy=False)
+    apply_liger_kernel_to_glm4v(model=model, rms_norm=True, swiglu=True, **ours)
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
