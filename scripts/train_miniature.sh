@@ -1,16 +1,30 @@
 #!/usr/bin/env bash
 # From nothing to a model that selects and answers: five stages on a CPU, about half an hour on two cores.
-#   bash scripts/train_miniature.sh [seed]
-# Leaves runs/miniature/model, and runs/miniature/evaluation/report.html with the learning curve. Interrupt it anywhere; run
-# it again and it continues.
+#   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
+#   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso
+# Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
+# controls.
 source "$(dirname "$0")/environment.sh" "model,train,data,eval"
 export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"
-python -m seer.miniature.curriculum runs/miniature --seed "$seed"
+runs=runs/miniature
+
+train() { # stage, run folder, further settings
+  [ -d "$2/model" ] && return
+  echo "$2: $(sed -n 's/^# The miniature, stage . of 5: //p' "configs/miniature-$1.toml")"
+  seer-train run "configs/miniature-$1.toml" --set "out=$2" --set "seed=$seed" "${@:3}"
+}
+
+python -m seer.miniature.curriculum "$runs" --seed "$seed"
 for stage in 1 2 3 4 5; do
-  [ -d "runs/miniature/stage-$stage/model" ] && continue
-  echo "stage $stage: $(sed -n 's/^# The miniature, stage . of 5: //p' "configs/miniature-$stage.toml")"
-  seer-train run "configs/miniature-$stage.toml" --set "seed=$seed"
+  train "$stage" "$runs/stage-$stage"
 done
-python -m seer.miniature.curriculum runs/miniature --finish
-seer eval miniature --model runs/miniature/model --n 100 --seed "$seed" --report --out runs/miniature/evaluation
+python -m seer.miniature.curriculum "$runs" --finish
+evaluate=(seer eval miniature --model "$runs/model" --n 100 --seed "$seed" --report --out "$runs/evaluation")
+if [ "${2:-}" = iso ]; then
+  without='data.drop_turns=["call", "observation"]'
+  train 4 "$runs/iso-4" --set "$without"
+  train 5 "$runs/iso" --set "$without" --set "model.path=$runs/iso-4/model"
+  evaluate+=(--iso-model "$runs/iso/model")
+fi
+"${evaluate[@]}"
