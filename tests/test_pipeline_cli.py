@@ -87,7 +87,18 @@ def test_a_configuration_takes_another_input(
 ) -> None:
     data = write_world(tmp_path / "world.jsonl", 6)
     config = Path(__file__).parent.parent / "configs" / "data-miniature.toml"
-    arguments = ("build", config, "--input", data, "--map", COLUMNS, "--out", tmp_path / "out", "validation_share=0.0")
+    arguments = (
+        "build",
+        config,
+        "--input",
+        data,
+        "--map",
+        COLUMNS,
+        "--out",
+        tmp_path / "out",
+        "style=seer",
+        "validation_share=0.0",
+    )
     code, out, error = run(monkeypatch, capsys, *arguments)
     assert code == 0, error
     assert "6 trajectories" in out
