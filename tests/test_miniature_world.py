@@ -107,7 +107,7 @@ def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
         assert encoder.decode(encoder.encode_text(text)) == text
 
 
-@pytest.mark.parametrize("lesson", ["reading", "matching", "finding", "conversation", "direct"])
+@pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation", "direct"])
 def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
     told = list(lessons(lesson, World(1, "train"), 30, text_share=0.5))  # type: ignore[arg-type]
     assert len(told) == 30 and len({t.id for t in told}) == 30
@@ -123,6 +123,10 @@ def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
         if lesson in ("matching", "finding"):
             found = re.findall(r"([^\W\d]+)(?:\?\{[^\[]*\[)?(\d)", answer.text)
             assert found and all(stood[name] == int(number) for name, number in found)
+        elif lesson == "quoting":
+            shown = [line for excerpt in prompt.excerpts for line in excerpt.text.splitlines()]
+            said = answer.text.splitlines()
+            assert said and {*said} <= {*shown} and {line.split()[0] for line in said} == {*prompt.text.split()}
         elif lesson == "conversation":
             call, seen, think = trajectory.turns[1:4]
             assert call.pages == trajectory.relevant_pages == tuple(e.page for e in seen.excerpts)

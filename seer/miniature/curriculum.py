@@ -35,6 +35,7 @@ SETS = {
     "reading": LessonSet("reading", 4000),
     "matching-1": LessonSet("matching", 6000, options={"max_lines": 1, "call_share": 0.0}),
     "matching-3": LessonSet("matching", 6000, options={"max_lines": 3}),
+    "quoting": LessonSet("quoting", 12_000),
     "finding-text": LessonSet("finding", 6000, 4, {"text_share": 1.0}),
     "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
     "finding": LessonSet("finding", 6000, 5),

@@ -18,7 +18,7 @@ from seer.miniature.world import LINES_PER_PAGE, STYLE, Kind, Line, MiniatureDoc
 from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
 
-Lesson = Literal["reading", "matching", "finding", "conversation", "direct"]
+Lesson = Literal["reading", "matching", "quoting", "finding", "conversation", "direct"]
 KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 1}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
@@ -40,7 +40,7 @@ def lessons(
     text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, each as often as any
     other in the documents that have it.
     """
-    if kinds and lesson in ("reading", "matching", "finding"):
+    if kinds and lesson in ("reading", "matching", "quoting", "finding"):
         raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
     made = number = 0
     while made < count:
@@ -52,6 +52,8 @@ def lessons(
             yield reading(document, rng.randint(1, document.num_pages))
         elif lesson == "matching":
             yield matching(document, max_lines, call_share, rng)
+        elif lesson == "quoting":
+            yield quoting(document, rng)
         elif lesson == "finding":
             yield finding(document, as_text, call_share, rng)
         else:
@@ -99,6 +101,19 @@ def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng
             excerpts.append(Excerpt(page=number, start=0, text="".join(f"{line.text}\n" for line in here)))
             places += [(line.name, number) for line in here]
     return _found(document, "matching", Turn(kind="prompt", excerpts=tuple(excerpts)), places, call_share, rng)
+
+
+def quoting(document: MiniatureDocument, rng: random.Random) -> Trajectory:
+    """One to three pages as text and a list of names; the answer says their lines again, code by code, as reasoning does."""
+    pages = sorted(rng.sample(range(1, document.num_pages + 1), rng.randint(1, min(3, document.num_pages))))
+    lines = [line for page in pages for line in _lines(document, page)]
+    wanted = rng.sample(lines, min(rng.randint(3, 6), len(lines)))
+    names = list(dict.fromkeys(line.name for line in wanted))
+    # every line of a name, in order: a name may stand on several pages
+    said = "\n".join(line.text for name in names for line in lines if line.name == name)
+    excerpts = tuple(_excerpt(document, page) for page in pages)
+    prompt = Turn(kind="prompt", text=" ".join(names), excerpts=excerpts)
+    return _trajectory(document, "quoting", [prompt, Turn(kind="answer", text=said)])
 
 
 def finding(document: MiniatureDocument, as_text: set[int], call_share: float, rng: random.Random) -> Trajectory:

@@ -41,11 +41,14 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
     return Path(path)
 
 
-STAGES = (1, 2, 3, 4, 5)
+STAGES = (1, 2, 3, 4, 5, 6)
+KEPT = ("step", "kind", "loss", "lr", "step_s")
+"""Of a log's records: what the learning curve needs, and what evaluations found."""
 
 
 def finish(runs: Path, out: Path) -> None:
     """The last stage's model in bf16, with what every stage was told (config-N.toml) and how it went (log-N.jsonl)."""
+    import json
     import shutil
 
     from seer.models import load
@@ -53,5 +56,18 @@ def finish(runs: Path, out: Path) -> None:
     trained = load(runs / f"stage-{STAGES[-1]}" / "model", device="cpu", dtype="bfloat16")
     save(out, trained.model, trained.tokenizer, trained.scaling, trained.encoder.geometry)
     for stage in STAGES:
-        shutil.copy(runs / f"stage-{stage}" / "config.toml", out / f"config-{stage}.toml")
-        shutil.copy(runs / f"stage-{stage}" / "metrics.jsonl", out / f"log-{stage}.jsonl")
+        folder = runs / f"stage-{stage}"
+        shutil.copy(folder / "config.toml", out / f"config-{stage}.toml")
+        with (out / f"log-{stage}.jsonl").open("w", encoding="utf-8") as log:
+            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+                told = json.loads(line)
+                kept = {
+                    k: _short(v)
+                    for k, v in told.items()
+                    if k in KEPT or (("accuracy" in k or "exact" in k) and "kind" in told)
+                }
+                log.write(json.dumps(kept) + "\n")
+
+
+def _short(value: object) -> object:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
