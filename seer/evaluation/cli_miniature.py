@@ -53,7 +53,8 @@ def miniature(
         from seer.evaluation.report import write_report
         from seer.evaluation.report_miniature import miniature_report
 
-        for path in write_report(miniature_report(runs, gold, read_data(data)[0], found), folder):
+        built = miniature_report(runs, gold, read_data(data)[0], found, checkpoint=chosen)
+        for path in write_report(built, folder):
             typer.echo(str(path), err=as_json)
     show_figures(found, as_json)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from seer.evaluation.conditions import conditions
+from seer.evaluation.learning import learning_section
 from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.miniature import exact_match
 from seer.evaluation.pages import PageMetric, page_score
@@ -35,13 +37,19 @@ def miniature_report(
     gold: Mapping[str, tuple[int, ...]],
     records: Sequence[LongBenchRecord],
     found: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
 ) -> Report:
-    """`runs`: the controls, the full run first. `found`: what `seer.evaluation.miniature.figures` made of them."""
+    """`runs`: the controls, the full run first. `found`: what `seer.evaluation.miniature.figures` made of them.
+    `checkpoint`: the model's folder, whose logs, where it holds some, become its learning curve."""
     built = build_report(
         runs, title="Seer in miniature: the paper's controls", gold_pages=gold, records=records, seed=found["seed"]
     )
     points = [f"{found['n']} questions of the held-out test world, seed {found['seed']}", *built.summary]
-    return replace(built, summary=points, sections=[_glance(runs, gold, found), *built.sections])
+    learned = learning_section(checkpoint) if checkpoint else None
+    return replace(
+        built, summary=points, sections=[_glance(runs, gold, found), *([learned] if learned else []), *built.sections]
+    )
 
 
 def _glance(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> Section:
