@@ -21,6 +21,7 @@ from data_pipeline.prompts import parse_reasoning, reason_messages, same_answer_
 from data_pipeline.records import PageSpan, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
 from seer.teaching.relevance import is_too_long
+from seer.teaching.template import CHINESE, ENGLISH, quoted_reasoning
 from seer.teaching.verdicts import parse_verdict
 
 if TYPE_CHECKING:
@@ -113,24 +114,19 @@ class TemplateReasoner:
 
 def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]) -> Reasoning | Rejection:
     """Reasoning by quotation. Rejects samples in which there is nothing short to quote."""
-    chinese = is_chinese(sample.question)
+    wording = CHINESE if is_chinese(sample.question) else ENGLISH
     answer = sample.answers[0]
     if not sample.answerable:
-        think = "没有一页写有问题所问的内容。" if chinese else "None of the images states what the question asks for."
-        return Reasoning(think, answer, "template")
+        return Reasoning(wording.nothing, answer, "template")
     if sample.kind in ("summary", "code"):
         return sample.reject("nothing_to_quote", f"a {sample.kind} does not follow from one sentence")
     spans = [(item.start, item.end) for item in sample.evidence or ()] or answer_spans(sample)
     by_number = {page.number: page for page in pages}
-    lines = []
-    for number in relevant:
-        quote = _quote(sample, spans, by_number[number])
-        if quote:
-            lines.append(f"图{number}写道：“{quote}”" if chinese else f"Image {number} says: “{quote}”")
-    if not lines:
+    found = ((number, _quote(sample, spans, by_number[number])) for number in relevant)
+    quotes = [(number, quote) for number, quote in found if quote]
+    if not quotes:
         return sample.reject("nothing_to_quote")
-    lines.append(f"因此答案是：{answer}" if chinese else f"So the answer is: {answer}")
-    return Reasoning("\n".join(lines), answer, "template")
+    return Reasoning(quoted_reasoning(quotes, answer, wording), answer, "template")
 
 
 def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:

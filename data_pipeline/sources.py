@@ -23,6 +23,7 @@ from data_pipeline.rawfiles import HUB_PREFIX, read_rows
 from data_pipeline.records import Evidence, Rejected, Rejection, Sample
 from data_pipeline.settings import SourceSpec
 from seer.errors import ConfigError
+from seer.teaching.template import UNANSWERABLE
 
 Adapter = Callable[[Mapping[str, Any], SourceSpec], Iterator[Sample]]
 
@@ -267,7 +268,7 @@ def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
         source=spec.label,
         question=text_field(row, columns["question"]),
         context=context,
-        answers=tuple(answers) if answerable else (sources_multihop.UNANSWERABLE,),
+        answers=tuple(answers) if answerable else (UNANSWERABLE,),
         kind=spec.answers_are,
         evidence=() if not answerable else None if marked is None else tuple(find_evidence(context, marked)),
         answerable=answerable,

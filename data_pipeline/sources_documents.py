@@ -22,7 +22,7 @@ from data_pipeline.adapting import (
 )
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources_multihop import UNANSWERABLE
+from seer.teaching.template import UNANSWERABLE
 
 SUMMARY_QUESTION = "Write a one-page summary of the report."
 NEXT_LINE_QUESTION = "What is the next line of this code?"

@@ -18,8 +18,7 @@ from data_pipeline.adapting import (
 )
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
-
-UNANSWERABLE = "unanswerable"
+from seer.teaching.template import UNANSWERABLE
 
 
 def hotpot_like(row: Row, spec: SourceSpec) -> Iterator[Sample]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from data_pipeline.chance import chance, draw_bits
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import VariantSpec
-from data_pipeline.sources_multihop import UNANSWERABLE
+from seer.teaching.template import UNANSWERABLE
 
 BLOCK_CHARS = 1500
 """Documents of one piece are shuffled in blocks of at least this size, cut between paragraphs."""

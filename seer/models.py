@@ -277,22 +277,23 @@ def build_small(
     shape: SmallShape | None = None,
     corpus: Sequence[str] | None = None,
     family: str = "glm-4.1v",
+    tokenizer: Tokenizer | None = None,
 ) -> Path:
     """Make a small, untrained, real Glm4vForConditionalGeneration with its own tokenizer; returns its folder.
 
     The same seed, shape, corpus and family give the same bytes. `corpus` trains the tokenizer's merges, `family` orders
-    its special tokens.
+    its special tokens; a `tokenizer` stands in for both.
     """
     import torch
     from transformers import Glm4vForConditionalGeneration
 
     shape = shape or SmallShape()
-    tokenizer = wrap_tokenizer(train_tokenizer(corpus or default_corpus(), shape.vocabulary, family))
+    wrapped = wrap_tokenizer(tokenizer or train_tokenizer(corpus or default_corpus(), shape.vocabulary, family))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Glm4vForConditionalGeneration(small_config(tokenizer, shape))
+        model = Glm4vForConditionalGeneration(small_config(wrapped, shape))
         initialise(model)
-    save(path, model, tokenizer, INK_SCALING, VisionGeometry())
+    save(path, model, wrapped, INK_SCALING, VisionGeometry())
     return Path(path)
 
 

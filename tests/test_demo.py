@@ -9,7 +9,7 @@ from seer.apps.demo import DOCUMENT, run_demo
 from seer.cli import app
 from seer.errors import DocumentNotFound, InputError, ModelError
 from seer.evaluation.runs import load_run
-from seer.miniature.model import SHIPPED, build_untrained
+from seer.miniature.model import build_untrained
 from seer.miniature.parse import parse_document, pick_questions, read_document
 from seer.miniature.world import World
 
@@ -101,8 +101,8 @@ def test_the_demo_asks_scores_and_reports(tmp_path, monkeypatch):
     assert load_run(folder / "full").report.num_inputs == 10
 
 
-@pytest.mark.skipif(SHIPPED.is_dir(), reason="a trained miniature is shipped")
-def test_without_a_shipped_model_the_way_to_one_is_told():
+def test_without_a_shipped_model_the_way_to_one_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr("seer.evaluation.miniature.SHIPPED", tmp_path / "none")
     result = CliRunner().invoke(app, ["demo"])
     assert isinstance(result.exception, ModelError)
     assert "train_miniature.sh" in str(result.exception)

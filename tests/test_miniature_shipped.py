@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from seer.evaluation.pages import page_score
 from seer.miniature.model import SHIPPED
 from seer.miniature.world import STYLE, World
@@ -15,7 +13,6 @@ SEED = 20_260
 """Of the held-out world; no figure that we report comes from it."""
 
 
-@pytest.mark.skipif(not SHIPPED.is_dir(), reason=f"no trained miniature at {SHIPPED.name}; scripts/train_miniature.sh")
 def test_single_facts_are_found_in_pictures_and_answered_from_text():
     asked = [
         (document, next(question for question in document.questions if question.kind == "single"))

@@ -107,7 +107,7 @@ def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
         assert encoder.decode(encoder.encode_text(text)) == text
 
 
-@pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation", "direct"])
+@pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation"])
 def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
     told = list(lessons(lesson, World(1, "train"), 30, text_share=0.5))  # type: ignore[arg-type]
     assert len(told) == 30 and len({t.id for t in told}) == 30

@@ -113,8 +113,7 @@ class Muon(torch.optim.Optimizer):
 
     A matrix's update is the nearest orthogonal matrix to its Nesterov momentum, by five Newton-Schulz steps (Jordan et al.,
     2024), times 0.2 · sqrt(longer side), which gives it the RMS of an AdamW update (Liu et al., 2025), so that one learning
-    rate serves both. From nothing it learns in a third of the steps; every rank orthogonalises whole matrices, which pays
-    for small models.
+    rate serves both. Every rank orthogonalises whole matrices, which pays for small models alone.
     """
 
     def __init__(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seer.errors import InputError
+from seer.evaluation.jsonlines import read_json_lines
 from seer.evaluation.tables import Dot, Plot, Section, Table, columns, row
 
 LOG_NAMES = "log-*.jsonl"
@@ -30,7 +29,7 @@ def learning_section(checkpoint: str | Path) -> Section | None:
     seconds, steps = 0.0, 0
     for stage, log in enumerate(logs, 1):
         last: dict[str, Any] = {}
-        for record in _records(log):
+        for _, record in read_json_lines(log):
             seconds += record.get("step_s", 0.0)
             steps += "step_s" in record
             if record.get("kind") == "eval":
@@ -48,14 +47,6 @@ def learning_section(checkpoint: str | Path) -> Section | None:
     )
     plot = Plot("Learning from nothing", "minutes of training", "share that is right", dots)
     return Section("How it learned", tables=[table], plots=[plot])
-
-
-def _records(log: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(log.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise InputError(f"'{log}' line {number} is not JSON: {error}") from None
 
 
 def _figures(record: dict[str, Any]) -> dict[str, float]:

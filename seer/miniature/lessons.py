@@ -14,15 +14,15 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from seer.errors import InputError
-from seer.miniature.world import LINES_PER_PAGE, STYLE, Kind, Line, MiniatureDocument, Question, World
+from seer.miniature.world import LINES_PER_PAGE, MAX_PAGES, STYLE, Kind, Line, MiniatureDocument, Question, World
 from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
+from seer.teaching.template import CHINESE, ENGLISH, quoted_reasoning
 
-Lesson = Literal["reading", "matching", "quoting", "finding", "conversation", "direct"]
+Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
 KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 1}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
-MAX_PAGES = 8
 
 
 def lessons(
@@ -60,7 +60,7 @@ def lessons(
             question = _draw_question(document.questions, kinds, rng)
             if question is None:
                 continue
-            yield conversation(document, question, as_text, select=lesson == "conversation")
+            yield conversation(document, question, as_text)
         made += 1
 
 
@@ -146,30 +146,25 @@ def _found(
     return _trajectory(document, name, [asked, Turn(kind="answer", text=said)])
 
 
-def conversation(
-    document: MiniatureDocument, question: Question, as_text: Collection[int] = (), *, select: bool = True
-) -> Trajectory:
-    """Question, selection, retrieved text, reasoning, answer; without `select`, question, reasoning, answer."""
-    turns = [_prompt(document, question.text, as_text)]
-    if select:
-        turns.append(Turn(kind="call", pages=question.pages))
-        turns.append(observation([_excerpt(document, page) for page in question.pages]))
-    turns.append(Turn(kind="think", text=reasoning(document, question)))
-    turns.append(Turn(kind="answer", text=question.answer))
+def conversation(document: MiniatureDocument, question: Question, as_text: Collection[int] = ()) -> Trajectory:
+    """Question, selection, retrieved text, reasoning, answer."""
+    turns = [
+        _prompt(document, question.text, as_text),
+        Turn(kind="call", pages=question.pages),
+        observation([_excerpt(document, page) for page in question.pages]),
+        Turn(kind="think", text=reasoning(document, question)),
+        Turn(kind="answer", text=question.answer),
+    ]
     return _trajectory(document, question.id, turns, question)
 
 
 def reasoning(document: MiniatureDocument, question: Question) -> str:
-    """What stands on each page, then the answer: the words of the data pipeline's template."""
-    chinese = question.language == "zh"
-    if not question.pages:
-        return "没有一页写有问题所问的内容。" if chinese else "None of the images states what the question asks for."
-    text, said = document.text, []
-    for start, end in sorted(question.evidence):
-        page, quote = text.count("\n", 0, start) // LINES_PER_PAGE + 1, text[start:end]
-        said.append(f"图{page}写道：“{quote}”" if chinese else f"Image {page} says: “{quote}”")
-    said.append(f"因此答案是：{question.answer}" if chinese else f"So the answer is: {question.answer}")
-    return "\n".join(said)
+    """What stands on each page, then the answer: as the data pipeline's template tells it."""
+    text = document.text
+    quotes = [
+        (text.count("\n", 0, start) // LINES_PER_PAGE + 1, text[start:end]) for start, end in sorted(question.evidence)
+    ]
+    return quoted_reasoning(quotes, question.answer, CHINESE if question.language == "zh" else ENGLISH)
 
 
 def _lines(document: MiniatureDocument, page: int) -> tuple[Line, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
-from seer.models import INK_SCALING, SmallShape, initialise, save, small_config, wrap_tokenizer
+from seer.miniature.tokenizer import build_tokenizer
+from seer.models import SmallShape, build_small, load, save
 
 SHAPE = SmallShape(
     hidden=128,
@@ -26,19 +29,7 @@ SHIPPED = Path(__file__).parent / "checkpoint"
 
 def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
     """A checkpoint folder with the miniature's shape and tokenizer and weights drawn from `seed`."""
-    import torch
-    from transformers import Glm4vForConditionalGeneration
-
-    from seer.geometry import VisionGeometry
-    from seer.miniature.tokenizer import build_tokenizer
-
-    tokenizer = wrap_tokenizer(build_tokenizer())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Glm4vForConditionalGeneration(small_config(tokenizer, SHAPE))
-        initialise(model)
-    save(path, model, tokenizer, INK_SCALING, VisionGeometry())
-    return Path(path)
+    return build_small(path, seed=seed, shape=SHAPE, tokenizer=build_tokenizer())
 
 
 STAGES = (1, 2, 3, 4, 5, 6)
@@ -48,11 +39,6 @@ KEPT = ("step", "kind", "loss", "lr", "step_s")
 
 def finish(runs: Path, out: Path) -> None:
     """The last stage's model in bf16, with what every stage was told (config-N.toml) and how it went (log-N.jsonl)."""
-    import json
-    import shutil
-
-    from seer.models import load
-
     trained = load(runs / f"stage-{STAGES[-1]}" / "model", device="cpu", dtype="bfloat16")
     save(out, trained.model, trained.tokenizer, trained.scaling, trained.encoder.geometry)
     for stage in STAGES:

@@ -13,10 +13,17 @@ from pathlib import Path
 
 from seer.errors import DocumentNotFound, InputError
 from seer.miniature.lexicon import CHINESE, ENGLISH
-from seer.miniature.world import LINES_PER_PAGE, Kind, Language, Line, MiniatureDocument, Question, questions_about
+from seer.miniature.world import (
+    LINES_PER_PAGE,
+    MAX_PAGES,
+    Kind,
+    Language,
+    Line,
+    MiniatureDocument,
+    Question,
+    questions_about,
+)
 
-MAX_PAGES = 8
-"""The model has seen no longer documents."""
 _FACT = re.compile(r"(\S+)\s+(\d{4,6})")
 _POINTER = re.compile(r"(\S+)\s*(?:→|->)\s*(\S+)")
 _FORMS = "write 'doctor 482139' (a code of 4 to 6 digits) or 'lawyer → rabbit'"
@@ -66,7 +73,7 @@ def parse_document(text: str, name: str) -> MiniatureDocument:
         name,
         language,
         lines,
-        tuple(questions_about(name, language, lines, CHINESE if language == "zh" else ENGLISH, random.Random(name))),
+        tuple(questions_about(name, language, lines, words, random.Random(name))),
     )
 
 

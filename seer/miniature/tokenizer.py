@@ -6,12 +6,14 @@ A model of two million parameters has neither room nor time for spelling. Ids fo
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
 from seer.miniature.world import ASKED
 from seer.models import SPECIAL_TOKENS
 from seer.protocol import observation, observation_without_text, render_call
+from seer.teaching import template
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,11 +24,13 @@ PROTOCOL_PHRASES = (
     "Text from image ",
     observation(()).text,
     *(part for part in re.split(r"[\[\]]+", observation_without_text(()).text)),
-    *("Image ", " says: “", "”", "So the answer is: "),
-    *("图", "写道：“", "因此答案是："),
-    "None of the images states what the question asks for.",
-    "没有一页写有问题所问的内容。",
-    "unanswerable",
+    *(
+        part
+        for said in (template.ENGLISH, template.CHINESE)
+        for text in astuple(said)
+        for part in re.split(r"{\w+}", text)
+    ),
+    template.UNANSWERABLE,
 )
 """What conversations of this world say again and again: the protocol's words and the template's reasoning."""
 
@@ -35,7 +39,7 @@ def phrases() -> list[str]:
     """Everything that is one token, longest first, so that no phrase hides a longer one."""
     asked = {part for parts in ASKED.values() for part in parts if part}
     words = {*CHINESE, *CHINESE.values()}
-    return sorted({*PROTOCOL_PHRASES, *asked, *words}, key=lambda phrase: (-len(phrase), phrase))
+    return sorted({*filter(None, PROTOCOL_PHRASES), *asked, *words}, key=lambda phrase: (-len(phrase), phrase))
 
 
 def build_tokenizer(family: str = "glm-4.1v") -> Tokenizer:

@@ -16,20 +16,21 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
 from seer.rendering.styles import STYLES
+from seer.teaching.template import UNANSWERABLE
 
 Split = Literal["train", "validation", "test"]
 Kind = Literal["single", "paraphrase", "hop", "many", "unanswerable"]
 Language = Literal["en", "zh"]
 
 LINES_PER_PAGE = 3
+MAX_PAGES = 8
+"""The model has seen no longer documents."""
 STYLE = STYLES["miniature"]
 
-UNANSWERABLE = "unanswerable"
 ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {
     ("en", "single"): ("What is the code of the ", "?"),
     ("en", "hop"): ("What is the code behind the ", "?"),
@@ -117,13 +118,10 @@ class World:
         split: Split,
         *,
         chinese_share: float = 0.25,
-        max_pages: int = 8,
-        vocabulary: int | None = None,
+        max_pages: int = MAX_PAGES,
     ) -> None:
-        """vocabulary: use only the first so many names of each language, at least 8; fewer names make shorter documents."""
         self.seed, self.split = seed, split
         self.chinese_share, self.max_pages = chinese_share, max_pages
-        self.vocabulary = vocabulary
 
     def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
         return (self.document(number) for number in range(start, start + count))
@@ -131,7 +129,7 @@ class World:
     def document(self, number: int) -> MiniatureDocument:
         rng = random.Random(f"{self.seed}/{self.split}/{number}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
-        words = dict(islice((CHINESE if language == "zh" else ENGLISH).items(), self.vocabulary))
+        words = CHINESE if language == "zh" else ENGLISH
         names = list(words)
         rng.shuffle(names)
         # two names stay unprinted, for questions without an answer

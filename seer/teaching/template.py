@@ -1,0 +1,35 @@
+"""Reasoning that no model wrote: the evidence quoted page by page, then the answer. And what a question without one gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+UNANSWERABLE = "unanswerable"
+"""The gold answer of records that the document does not answer."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The template's sentences in one language."""
+
+    quote: str
+    conclusion: str
+    nothing: str
+    """Where no page states what is asked."""
+
+
+ENGLISH = Wording(
+    "Image {page} says: “{quote}”",
+    "So the answer is: {answer}",
+    "None of the images states what the question asks for.",
+)
+CHINESE = Wording("图{page}写道：“{quote}”", "因此答案是：{answer}", "没有一页写有问题所问的内容。")
+
+
+def quoted_reasoning(quotes: Sequence[tuple[int, str]], answer: str, wording: Wording) -> str:
+    """One line a quote (page number, text), and the conclusion; with no quotes, that nothing is stated."""
+    if not quotes:
+        return wording.nothing
+    said = [wording.quote.format(page=page, quote=quote) for page, quote in quotes]
+    return "\n".join([*said, wording.conclusion.format(answer=answer)])
