@@ -107,9 +107,10 @@ def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
         assert encoder.decode(encoder.encode_text(text)) == text
 
 
+@pytest.mark.parametrize("crowded", [False, True])
 @pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation"])
-def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
-    told = list(lessons(lesson, World(1, "train"), 30, text_share=0.5))  # type: ignore[arg-type]
+def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -> None:
+    told = list(lessons(lesson, World(1, "train", crowded=crowded), 30, text_share=0.5))  # type: ignore[arg-type]
     assert len(told) == 30 and len({t.id for t in told}) == 30
     for trajectory in told:
         prompt, answer = trajectory.turns[0], trajectory.turns[-1]
@@ -126,7 +127,11 @@ def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
         elif lesson == "quoting":
             shown = [line for excerpt in prompt.excerpts for line in excerpt.text.splitlines()]
             said = answer.text.splitlines()
-            assert said and {*said} <= {*shown} and {line.split()[0] for line in said} == {*prompt.text.split()}
+            quotes = [re.search("“(.+)”", line)[1] for line in said]  # type: ignore[index]
+            wanted = {*prompt.text.split()}
+            assert sorted(quotes) == sorted(line for line in shown if line.split()[0] in wanted)
+            numbers = {line: excerpt.page for excerpt in prompt.excerpts for line in excerpt.text.splitlines()}
+            assert [int(re.search(r"\d+", line)[0]) for line in said] == [numbers[quote] for quote in quotes]  # type: ignore[index]
         elif lesson == "conversation":
             call, seen, think = trajectory.turns[1:4]
             assert call.pages == trajectory.relevant_pages == tuple(e.page for e in seen.excerpts)
@@ -134,9 +139,23 @@ def test_lessons_say_what_stands_in_their_document(lesson: str) -> None:
             assert answer.text == UNANSWERABLE or answer.text in think.text
 
 
+def test_every_page_that_a_call_must_name_is_found() -> None:
+    """On crowded pages most names need two pages and more: those of all their lines, or of a pointer and its target."""
+    several = 0
+    for trajectory in lessons("finding", World(2, "train", crowded=True), 30, kinds=("hop", "many"), call_share=1.0):
+        lines = trajectory.source.splitlines()
+        for name, pages in re.findall(r"([^\W\d]+)\?\{[^\[]*\[([^\]]+)\]", trajectory.turns[-1].text):
+            places = {i for i, line in enumerate(lines) if line.split()[0] == name}
+            targets = {lines[i].split(" → ")[1] for i in places if "→" in lines[i]}
+            places |= {i for i, line in enumerate(lines) if line.split()[0] in targets}
+            assert sorted({i // LINES_PER_PAGE + 1 for i in places}) == [int(page) for page in pages.split(", ")]
+            several += 1
+    assert several > 30
+
+
 def test_lessons_without_questions_take_no_kinds() -> None:
     with pytest.raises(InputError, match="asks no questions"):
-        next(lessons("finding", World(0, "train"), 1, kinds=("single",)))
+        next(lessons("quoting", World(0, "train"), 1, kinds=("single",)))
 
 
 def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:

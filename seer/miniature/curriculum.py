@@ -29,22 +29,29 @@ class LessonSet:
     count: int
     max_pages: int = 8
     options: dict[str, Any] = field(default_factory=dict)
+    crowded: bool = False
 
 
+EVERY_PAGE: dict[str, Any] = {"kinds": ("single", "hop", "many"), "call_share": 1.0}
+"""Finding all pages that a call must name, two and more for most names of a crowded document."""
 SETS = {
     "reading": LessonSet("reading", 4000),
     "matching-1": LessonSet("matching", 6000, options={"max_lines": 1, "call_share": 0.0}),
     "matching-3": LessonSet("matching", 6000, options={"max_lines": 3}),
-    "quoting": LessonSet("quoting", 12_000),
+    "quoting": LessonSet("quoting", 12_000, crowded=True),
     "finding-text": LessonSet("finding", 6000, 4, {"text_share": 1.0}),
     "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
     "finding": LessonSet("finding", 6000, 5),
     "finding-long": LessonSet("finding", 6000, 8),
+    "crowded-text": LessonSet("finding", 6000, 5, {"text_share": 1.0, **EVERY_PAGE}, crowded=True),
+    "crowded-mixed": LessonSet("finding", 6000, 6, {"text_share": 0.5, **EVERY_PAGE}, crowded=True),
+    "crowded": LessonSet("finding", 16_000, 8, EVERY_PAGE, crowded=True),
     "asking-plain-text": LessonSet("conversation", 6000, 5, {"text_share": 1.0, "kinds": ("single",)}),
     "asking-plain": LessonSet("conversation", 8000, 5, {"kinds": ("single",)}),
     "asking-text": LessonSet("conversation", 10_000, 5, {"text_share": 1.0}),
     "asking": LessonSet("conversation", 20_000, 5),
     "asking-long": LessonSet("conversation", 30_000, 8),
+    "asking-crowded": LessonSet("conversation", 10_000, 8, crowded=True),
 }
 """Every set by its folder's name."""
 
@@ -56,7 +63,7 @@ def write_curriculum(out: Path, seed: int) -> None:
             folder = out / name / split
             if (folder / MANIFEST_NAME).exists():
                 continue
-            world = World(seed, split, max_pages=wanted.max_pages)  # type: ignore[arg-type]
+            world = World(seed, split, max_pages=wanted.max_pages, crowded=wanted.crowded)  # type: ignore[arg-type]
             with ShardWriter(folder, overwrite=True) as writer:
                 for trajectory in lessons(wanted.lesson, world, count, **wanted.options):
                     writer.add(trajectory)

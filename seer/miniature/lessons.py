@@ -9,7 +9,6 @@ look for in pictures.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
@@ -17,10 +16,10 @@ from seer.errors import InputError
 from seer.miniature.world import LINES_PER_PAGE, MAX_PAGES, STYLE, Kind, Line, MiniatureDocument, Question, World
 from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
-from seer.teaching.template import CHINESE, ENGLISH, quoted_reasoning
+from seer.teaching.template import CHINESE, ENGLISH, Wording, quoted_lines, quoted_reasoning
 
 Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
-KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 1}
+KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 2}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
 
@@ -37,10 +36,10 @@ def lessons(
 ) -> Iterator[Trajectory]:
     """`count` trajectories of one lesson, one a document.
 
-    text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, each as often as any
-    other in the documents that have it.
+    text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, drawn by
+    `KIND_WEIGHTS` from those that a document has; for "finding" the kinds whose pages are to be found.
     """
-    if kinds and lesson in ("reading", "matching", "quoting", "finding"):
+    if kinds and lesson in ("reading", "matching", "quoting"):
         raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
     made = number = 0
     while made < count:
@@ -55,7 +54,10 @@ def lessons(
         elif lesson == "quoting":
             yield quoting(document, rng)
         elif lesson == "finding":
-            yield finding(document, as_text, call_share, rng)
+            if places := pages_of(document, kinds or ("single",)):
+                yield found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
+            else:
+                continue
         else:
             question = _draw_question(document.questions, kinds, rng)
             if question is None:
@@ -86,7 +88,7 @@ def reading(document: MiniatureDocument, page: int) -> Trajectory:
 
 
 def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng: random.Random) -> Trajectory:
-    """As `finding`, on pages of one to `max_lines` lines of text whose numbers skip: with one line the number stands right
+    """As "finding", on pages of one to `max_lines` lines of text whose numbers skip: with one line the number stands right
     beside the name, which is where a model that knows nothing begins to see what is asked of it."""
     by_name = {line.name: line for line in document.lines if line.code}
     lines = rng.sample([*by_name.values()], len(by_name))
@@ -94,54 +96,52 @@ def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng
         rng.sample(range(1, MAX_PAGES + 1), rng.randint(2, MAX_PAGES) if max_lines == 1 else rng.randint(2, 5))
     )
     excerpts: list[Excerpt] = []
-    places: list[tuple[str, int]] = []
+    places: list[tuple[str, tuple[int, ...]]] = []
     for number in numbers:
         here = [lines.pop() for _ in range(min(len(lines), rng.randint(1, max_lines)))]
         if here:
             excerpts.append(Excerpt(page=number, start=0, text="".join(f"{line.text}\n" for line in here)))
-            places += [(line.name, number) for line in here]
-    return _found(document, "matching", Turn(kind="prompt", excerpts=tuple(excerpts)), places, call_share, rng)
+            places += [(line.name, (number,)) for line in here]
+    return found(document, "matching", Turn(kind="prompt", excerpts=tuple(excerpts)), places, call_share, rng)
 
 
 def quoting(document: MiniatureDocument, rng: random.Random) -> Trajectory:
-    """One to three pages as text and a list of names; the answer says their lines again, code by code, as reasoning does."""
-    pages = sorted(rng.sample(range(1, document.num_pages + 1), rng.randint(1, min(3, document.num_pages))))
-    lines = [line for page in pages for line in _lines(document, page)]
-    wanted = rng.sample(lines, min(rng.randint(3, 6), len(lines)))
-    names = list(dict.fromkeys(line.name for line in wanted))
+    """One to six pages as text and a list of names; the answer says their lines again, as reasoning quotes them."""
+    pages = sorted(rng.sample(range(1, document.num_pages + 1), rng.randint(1, min(6, document.num_pages))))
+    lines = [(page, line) for page in pages for line in _lines(document, page)]
+    wanted = rng.sample(lines, min(rng.randint(2, 4), len(lines)))
+    names = list(dict.fromkeys(line.name for _, line in wanted))
     # every line of a name, in order: a name may stand on several pages
-    said = "\n".join(line.text for name in names for line in lines if line.name == name)
+    quotes = [(page, line.text) for name in names for page, line in lines if line.name == name]
     excerpts = tuple(_excerpt(document, page) for page in pages)
     prompt = Turn(kind="prompt", text=" ".join(names), excerpts=excerpts)
+    said = quoted_lines(quotes, _wording(document))
     return _trajectory(document, "quoting", [prompt, Turn(kind="answer", text=said)])
 
 
-def finding(document: MiniatureDocument, as_text: set[int], call_share: float, rng: random.Random) -> Trajectory:
-    """A list of names, to be said again with the page on which each stands."""
-    standing = Counter(name for line in document.lines for name in (line.name, line.target) if name)
-    places = [
-        (name, place // LINES_PER_PAGE + 1)
-        for place, line in enumerate(document.lines)
-        for name in (line.name, line.target)
-        if standing[name] == 1
-    ]
-    return _found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
+def pages_of(document: MiniatureDocument, kinds: Collection[Kind]) -> list[tuple[str, tuple[int, ...]]]:
+    """The names that questions of these kinds ask for, each with its gold pages."""
+    return [(question.name, question.pages) for question in document.questions if question.kind in kinds]
 
 
-def _found(
+def found(
     document: MiniatureDocument,
     name: str,
     prompt: Turn,
-    places: Sequence[tuple[str, int]],
+    places: Sequence[tuple[str, tuple[int, ...]]],
     call_share: float,
     rng: random.Random,
 ) -> Trajectory:
-    """The answer says a page right after its name or, in `call_share` of all, as a call does, some tokens later: a distance
+    """A list of names, to be said again with the pages of each.
+
+    The answer says a page right after its name or, in `call_share` of all, as a call does, some tokens later: a distance
     that a model hardly learns to bridge in a conversation, and quickly here, once it finds pages at all."""
     wanted = rng.sample(places, min(MAX_NAMES_FOUND, len(places)))
     as_calls = rng.random() < call_share
     mark = "?" if as_calls else ""
-    said = "".join(f"{found}?{render_call((page,))}" if as_calls else f"{found}{page}" for found, page in wanted)
+    said = "".join(
+        f"{found}?{render_call(pages)}" if as_calls else found + ", ".join(map(str, pages)) for found, pages in wanted
+    )
     asked = prompt.model_copy(update={"text": " ".join(f"{found}{mark}" for found, _ in wanted)})
     return _trajectory(document, name, [asked, Turn(kind="answer", text=said)])
 
@@ -164,7 +164,11 @@ def reasoning(document: MiniatureDocument, question: Question) -> str:
     quotes = [
         (text.count("\n", 0, start) // LINES_PER_PAGE + 1, text[start:end]) for start, end in sorted(question.evidence)
     ]
-    return quoted_reasoning(quotes, question.answer, CHINESE if question.language == "zh" else ENGLISH)
+    return quoted_reasoning(quotes, question.answer, _wording(document))
+
+
+def _wording(document: MiniatureDocument) -> Wording:
+    return CHINESE if document.language == "zh" else ENGLISH
 
 
 def _lines(document: MiniatureDocument, page: int) -> tuple[Line, ...]:

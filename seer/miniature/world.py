@@ -119,15 +119,19 @@ class World:
         *,
         chinese_share: float = 0.25,
         max_pages: int = MAX_PAGES,
+        crowded: bool = False,
     ) -> None:
+        """`crowded`: nearly every line is a pointer, its target, or a name on several pages. For lessons; worlds to be
+        examined in are not."""
         self.seed, self.split = seed, split
-        self.chinese_share, self.max_pages = chinese_share, max_pages
+        self.chinese_share, self.max_pages, self.crowded = chinese_share, max_pages, crowded
 
     def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
         return (self.document(number) for number in range(start, start + count))
 
     def document(self, number: int) -> MiniatureDocument:
-        rng = random.Random(f"{self.seed}/{self.split}/{number}")
+        kind = "-crowded" if self.crowded else ""
+        rng = random.Random(f"{self.seed}/{self.split}/{number}{kind}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
         words = CHINESE if language == "zh" else ENGLISH
         names = list(words)
@@ -135,30 +139,44 @@ class World:
         # two names stay unprinted, for questions without an answer
         num_pages = rng.randint(2, min(self.max_pages, (len(names) - 2) // LINES_PER_PAGE))
         lines = self._lines(rng, names, num_pages)
-        identity = f"{self.split}-{self.seed}-{number}"
+        identity = f"{self.split}-{self.seed}-{number}{kind}"
         return MiniatureDocument(
             identity, language, lines, tuple(questions_about(identity, language, lines, words, rng))
         )
 
     def _lines(self, rng: random.Random, names: list[str], num_pages: int) -> tuple[Line, ...]:
-        """Fills every page: at most one pointer, at most one name that stands on four pages or more."""
+        """Fills every page: at most one pointer, at most one name that stands on four pages or more; crowded, many."""
         slots: list[Line | None] = [None] * (num_pages * LINES_PER_PAGE)
 
-        def put(page: int, line: Line) -> None:
-            free = [i for i in range(page * LINES_PER_PAGE, (page + 1) * LINES_PER_PAGE) if slots[i] is None]
-            slots[rng.choice(free)] = line
+        def free(page: int) -> list[int]:
+            return [i for i in range(page * LINES_PER_PAGE, (page + 1) * LINES_PER_PAGE) if slots[i] is None]
 
-        if num_pages >= 4 and rng.random() < 0.5:
-            name = names.pop()
-            codes: set[str] = set()
-            for page in sorted(rng.sample(range(num_pages), rng.randint(4, min(num_pages, 6)))):
-                code = self._code(rng, name, codes)
-                put(page, Line(name, code))
-        if rng.random() < 0.5:
-            here, there = rng.sample(range(num_pages), 2)
+        def put(page: int, line: Line) -> None:
+            slots[rng.choice(free(page))] = line
+
+        def repeat(pages: Sequence[int]) -> None:
+            name, codes = names.pop(), set[str]()
+            for page in sorted(pages):
+                put(page, Line(name, self._code(rng, name, codes)))
+
+        def point(here: int, there: int) -> None:
             name, target = names.pop(), names.pop()
             put(here, Line(name, target=target))
             put(there, Line(target, self._code(rng, target, set())))
+
+        if self.crowded:
+            while len(room := [page for page in range(num_pages) if free(page)]) > 1 and rng.random() < 0.9:
+                if rng.random() < 0.5:
+                    repeat(rng.sample(room, rng.randint(2, min(len(room), 6))))
+                else:
+                    here, there = rng.sample(room, 2)
+                    point(here, there)
+        else:
+            if num_pages >= 4 and rng.random() < 0.5:
+                repeat(rng.sample(range(num_pages), rng.randint(4, min(num_pages, 6))))
+            if rng.random() < 0.5:
+                here, there = rng.sample(range(num_pages), 2)
+                point(here, there)
         for i, line in enumerate(slots):
             if line is None:
                 name = names.pop()

@@ -1,6 +1,6 @@
 """Teachers: models that judge pages and reason, asked once for each thing and never again.
 
-    async with HttpTeacher(spec, ledger, budget, role="judge") as teacher:
+    async with open_teacher(spec, ledger, budget, role="judge") as teacher:
         reply = await teacher.ask(messages)
 
 `ask` looks into the ledger first. A call that went wrong in a way that may pass (a timeout, a lost connection, 408, 409,
@@ -213,6 +213,9 @@ class HttpTransport:
             key = os.environ.get(self._spec.api_key_env, "")
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._spec.concurrency),
+                # each thing that a client may do and a teacher has no use for costs a share of a call
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
                 timeout=aiohttp.ClientTimeout(total=self._spec.timeout_s),
                 headers={"Authorization": f"Bearer {key}"} if key else {},
             )

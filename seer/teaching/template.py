@@ -31,5 +31,9 @@ def quoted_reasoning(quotes: Sequence[tuple[int, str]], answer: str, wording: Wo
     """One line a quote (page number, text), and the conclusion; with no quotes, that nothing is stated."""
     if not quotes:
         return wording.nothing
-    said = [wording.quote.format(page=page, quote=quote) for page, quote in quotes]
-    return "\n".join([*said, wording.conclusion.format(answer=answer)])
+    return f"{quoted_lines(quotes, wording)}\n{wording.conclusion.format(answer=answer)}"
+
+
+def quoted_lines(quotes: Sequence[tuple[int, str]], wording: Wording) -> str:
+    """One line a quote."""
+    return "\n".join(wording.quote.format(page=page, quote=quote) for page, quote in quotes)
