@@ -39,7 +39,8 @@ font-size:.85rem}.bars .label{max-width:15em;text-align:right;overflow-wrap:anyw
 .track i{background:var(--c);border-radius:2px}.track.paper i{background:none;border:1px dashed var(--c)}
 .track b{position:absolute;top:5px;height:10px;border:solid var(--ink);border-width:0 1px;
 background:linear-gradient(var(--ink),var(--ink)) center/100% 1px no-repeat}
-@media(max-width:560px){.bars .label{max-width:8.5em}td,th{padding:5px 7px}}
+@media(max-width:560px){.bars .label{max-width:8.5em}td,th{padding:5px 7px}
+  td:first-child,th:first-child{white-space:normal;min-width:6em}}
 figure{margin:1em 0;background:var(--card);border:1px solid var(--line);
 border-radius:8px;padding:12px}figcaption{font-weight:600;margin-bottom:6px}.key{display:flex;flex-wrap:wrap;gap:2px 14px;
 font-size:.8rem;color:var(--dim)}.key i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}

@@ -22,6 +22,8 @@ Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
 KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 2}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
+FOUND_KINDS: tuple[Kind, ...] = ("single",)
+"""Whose pages the lesson "finding" asks for where it is not told."""
 
 
 def lessons(
@@ -54,10 +56,10 @@ def lessons(
         elif lesson == "quoting":
             yield quoting(document, rng)
         elif lesson == "finding":
-            if places := pages_of(document, kinds or ("single",)):
-                yield found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
-            else:
+            places = pages_of(document, kinds or FOUND_KINDS)
+            if not places:
                 continue
+            yield found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
         else:
             question = _draw_question(document.questions, kinds, rng)
             if question is None:
