@@ -136,6 +136,17 @@ def test_the_report_shows_pages_and_gains(controls):
     assert count_invalid(full.each()) == 0
 
 
+def test_the_world_alone_is_a_benchmark_for_predict(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["miniature", "--world-only", "--n", "10", "--out", str(tmp_path / "world")])
+    assert result.exit_code == 0, result.output
+    records, benchmark = read_data(tmp_path / "world")
+    assert len(records) == 10 and benchmark.name == "miniature"
+    assert {*gold_pages(tmp_path / "world")} == {record.id for record in records}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["world"]
+    nowhere = CliRunner().invoke(app, ["miniature", "--world-only"])
+    assert isinstance(nowhere.exception, InputError) and "--out" in str(nowhere.exception)
+
+
 def test_a_missing_model_is_said_at_once(tmp_path):
     result = CliRunner().invoke(app, ["miniature", "--model", str(tmp_path / "none"), "--n", "10"])
     assert isinstance(result.exception, ModelError)

@@ -11,7 +11,7 @@ import pytest
 from seer.errors import InputError
 from seer.miniature.lessons import lessons
 from seer.miniature.lexicon import CHINESE, ENGLISH
-from seer.miniature.world import LINES_PER_PAGE, STYLE, UNANSWERABLE, MiniatureDocument, Split, World
+from seer.miniature.world import LINES_PER_PAGE, STYLE, UNANSWERABLE, MiniatureDocument, Split, World, main
 from seer.rendering import render_text
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -151,6 +151,20 @@ def test_every_page_that_a_call_must_name_is_found() -> None:
             assert sorted({i // LINES_PER_PAGE + 1 for i in places}) == [int(page) for page in pages.split(", ")]
             several += 1
     assert several > 30
+
+
+def test_the_train_split_is_written_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "new" / "train.jsonl"
+    monkeypatch.setattr("sys.argv", ["world", str(out), "--documents", "3", "--seed", "5"])
+    main()
+    told = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert told == [record for document in World(5, "train").documents(3) for record in document.records()]
+
+
+def test_few_names_are_the_first_ones() -> None:
+    for document in World(1, "train", num_names=12, max_pages=3).documents(20):
+        known = {*list(CHINESE if document.language == "zh" else ENGLISH)[:12]}
+        assert {line.name for line in document.lines} <= known and {q.name for q in document.questions} <= known
 
 
 def test_lessons_without_questions_take_no_kinds() -> None:

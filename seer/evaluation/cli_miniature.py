@@ -26,6 +26,9 @@ def miniature(
     n: Annotated[int, typer.Option("--n", help="Questions of the held-out test world.")] = 500,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the world, the runs and the report.")] = None,
+    world_only: Annotated[
+        bool, typer.Option("--world-only", help="Only write the world's questions, for `seer eval predict --data`.")
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="Also write report.html, .md and .json.")] = False,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one last line of JSON.")] = False,
@@ -37,11 +40,17 @@ def miniature(
 
     Example: seer eval miniature --n 60 --seed 3 --report
     """
+    from seer.errors import InputError
     from seer.evaluation import miniature as world
     from seer.evaluation.longbench import read_data
     from seer.evaluation.variants import weights_digest
     from seer.models import check_folder
 
+    if world_only:
+        if out is None:
+            raise InputError("--world-only writes to the folder that --out names; name one")
+        typer.echo(str(world.write_world(out, n, seed)))
+        return
     chosen = world.find_model(model)
     iso = check_folder(iso_model) if iso_model else world.shipped_iso()
     folder = out or Path("runs") / f"miniature-{weights_digest(chosen)}-n{n}-seed{seed}"

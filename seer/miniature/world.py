@@ -8,14 +8,20 @@ splits share no document either.
 
     for document in World(seed=0, split="test").documents(500):
         for question in document.questions: ...
+
+    python -m seer.miniature.world train.jsonl --documents 200    # every question of the train split as a record
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import itertools
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
@@ -120,11 +126,12 @@ class World:
         chinese_share: float = 0.25,
         max_pages: int = MAX_PAGES,
         crowded: bool = False,
+        num_names: int | None = None,
     ) -> None:
-        """`crowded`: nearly every line is a pointer, its target, or a name on several pages. For lessons; worlds to be
-        examined in are not."""
+        """`num_names`: only the first so many names of a language. `crowded`: nearly every line is a pointer, its target,
+        or a name on several pages; for lessons, never to be examined in."""
         self.seed, self.split = seed, split
-        self.chinese_share, self.max_pages, self.crowded = chinese_share, max_pages, crowded
+        self.chinese_share, self.max_pages, self.crowded, self.num_names = chinese_share, max_pages, crowded, num_names
 
     def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
         return (self.document(number) for number in range(start, start + count))
@@ -134,6 +141,7 @@ class World:
         rng = random.Random(f"{self.seed}/{self.split}/{number}{kind}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
         words = CHINESE if language == "zh" else ENGLISH
+        words = dict(itertools.islice(words.items(), self.num_names))
         names = list(words)
         rng.shuffle(names)
         # two names stay unprinted, for questions without an answer
@@ -234,3 +242,20 @@ def questions_about(
     absent = rng.choice([name for name in words if name not in printed])
     said = absent if rng.random() < 0.5 else words[absent]
     yield ask("unanswerable", "single", absent, said, UNANSWERABLE, [])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Questions of the train split, one JSON record a line.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    documents = World(given.seed, "train").documents(given.documents)
+    records = [record for document in documents for record in document.records()]
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    print(f"{given.out}: {len(records)} questions")
+
+
+if __name__ == "__main__":
+    main()
