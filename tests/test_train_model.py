@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from train_fakes import recipe, samples, tiny_checkpoint, trajectories
+from train_fakes import STYLE, WIDE, as_elsewhere, recipe, samples, tiny_checkpoint, trajectories, trajectory
 
 from seer.errors import ConfigError
 from seer.models import Checkpoint
@@ -46,11 +46,17 @@ def gradients_of(trainee: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("attention", ["grouped", "sdpa"])
-def test_a_packed_row_equals_transformers_sample_by_sample(attention: str) -> None:
-    """Packing with 3-D positions (transformers #39447), several images, loss and every gradient."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_packed_row_equals_transformers_sample_by_sample(
+    attention: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packing with 3-D positions (transformers #39447), several images of two sizes, loss and every gradient."""
+    if elsewhere:
+        as_elsewhere(monkeypatch)
     checkpoint = tiny_checkpoint()
-    items = samples(checkpoint, 3)
-    losses = [reference(checkpoint, s, t) for s, t in zip(items, trajectories(3), strict=False)]
+    chosen = [trajectory(seed, style=style) for seed, style in enumerate((STYLE, WIDE, STYLE))]
+    items = [make_sample(item, recipe(checkpoint)) for item in chosen]
+    losses = [reference(checkpoint, s, t) for s, t in zip(items, chosen, strict=True)]
     sum(total for _, total in losses).backward()
     wanted = {n: p.grad.clone() for n, p in checkpoint.model.named_parameters() if p.grad is not None}
 

@@ -10,8 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+import train.attention
+import train.layers
 from seer.config import build_config
 from seer.models import Checkpoint, SmallShape, build_small, load
 from seer.rendering import render_text
@@ -30,6 +33,7 @@ STYLE = PageStyle(
     line_height_pt=11,
     crop_last_page=True,
 )
+WIDE = STYLE.model_copy(update={"page_width_px": 112})
 SHAPE = SmallShape(
     hidden=64,
     text_layers=2,
@@ -45,6 +49,12 @@ SHAPE = SmallShape(
 )
 
 
+def as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run what any device but a CPU runs."""
+    for module in (train.attention, train.layers):
+        monkeypatch.setattr(module, "on_cpu", lambda x: False)
+
+
 @functools.cache
 def tiny_base() -> Path:
     """The folder of a tiny untrained model with grouped-query attention."""
@@ -58,19 +68,19 @@ def tiny_checkpoint() -> Checkpoint:
     return load(tiny_base(), device="cpu")
 
 
-def trajectory(seed: int, *, pictures: bool = True, lines: int | None = None) -> Trajectory:
+def trajectory(seed: int, *, pictures: bool = True, lines: int | None = None, style: PageStyle = STYLE) -> Trajectory:
     """A whole conversation about one line of a document of one to four pages."""
     rng = random.Random(seed)
     count = lines or rng.randint(2, 14)
     records = [f"{rng.choice(('red', 'blue', 'old', 'new'))} {rng.randint(0, 9999):04d}" for _ in range(count)]
     source = "\n".join(records)
-    document = render_text(source, STYLE)
+    document = render_text(source, style)
     page = document.page(rng.randint(1, len(document.pages)))
     excerpt = Excerpt(page=page.number, start=page.start, text=page.text)
     return Trajectory(
         id=f"tiny-{seed}",
         source=source,
-        style=STYLE,
+        style=style,
         turns=(
             Turn(kind="prompt", text="Which?", pages=tuple(range(1, len(document.pages) + 1)) if pictures else ()),
             Turn(kind="call", pages=(page.number,)),

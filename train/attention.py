@@ -1,132 +1,130 @@
-"""Attention over a packed row of segments, none of which sees another. Exact, without a mask, on any device.
+"""Attention over a packed row of segments, none of which sees another. Exact, without mask or padding, on any device.
 
-Registered with transformers as "seer_grouped" for the text layers; the vision layers' attention class takes it directly.
-Shapes: H heads, L tokens of the row, B segments of a group, T the longest, D head size.
+Takes the place of transformers' attention classes; weights keep their names and shapes. What is small there is one large
+operation here: one projection for q, k and v (on a CPU; elsewhere the joined weights' memory would cost more than launches),
+one complex product to rotate them, one call for neighbours of equal length.
+
+Shapes: H heads, K key heads, L tokens of the row, B segments of a run, T their length, D head size, R rotated pairs.
 """
 # ruff: noqa: N803  shape-suffixed names are meant
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionMaskInterface
 from transformers.models.glm4v.modeling_glm4v import (
+    Glm4vTextAttention,
+    Glm4vTextRotaryEmbedding,
     Glm4vVisionAttention,
-    apply_rotary_pos_emb_vision,
+    Glm4vVisionRotaryEmbedding,
 )
 
-from train.packing import AttentionPlan
+from train.layers import on_cpu
+from train.packing import Runs
 
 NAME = "seer_grouped"
 
 
-@dataclass
-class Groups:
-    """An AttentionPlan on a device."""
-
-    gather: tuple[torch.Tensor, ...]
-    scatter: torch.Tensor
-    shape: tuple[int, int] | None
-
-    @classmethod
-    def of(cls, plan: AttentionPlan) -> Groups:
-        return cls(tuple(torch.from_numpy(g) for g in plan.gather), torch.from_numpy(plan.scatter), plan.shape)
-
-    def to(self, device: torch.device) -> Groups:
-        gather = tuple(g.to(device, non_blocking=True) for g in self.gather)
-        return Groups(gather, self.scatter.to(device, non_blocking=True), self.shape)
-
-
 @torch.compiler.disable
 def grouped_attention(
-    q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, groups: Groups, *, causal: bool, scale: float
+    qkv_LHD: torch.Tensor, turns_LR: torch.Tensor, runs: Runs, *, kv_heads: int, causal: bool, scale: float
 ) -> torch.Tensor:
-    """(L, H, D) out; fewer key than query heads are shared."""
-    share = q_LHD.shape[1] != k_LHD.shape[1]
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, H, T, D)
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=share)
-        return out.transpose(1, 2)
-
-    if groups.shape is not None:
-        return attend(*(x.unflatten(0, groups.shape) for x in (q_LHD, k_LHD, v_LHD))).flatten(0, 1)
-    qkv = Regroup.apply(torch.cat([q_LHD, k_LHD, v_LHD], 1), groups)
-    q, k, v = qkv.split([q_LHD.shape[1], k_LHD.shape[1], v_LHD.shape[1]], 1)
-    parts, start = [], 0
-    for index_BT in groups.gather:
-        part = slice(start, start := start + index_BT.numel())
-        parts.append(attend(*(x[part].unflatten(0, index_BT.shape) for x in (q, k, v))).flatten(0, 1))
-    return Ungroup.apply(torch.cat(parts), groups)
+    """Heads of q, k and v side by side in, (L, H, D) out; fewer key than query heads are shared."""
+    heads = qkv_LHD.shape[1] - 2 * kv_heads
+    qk_LHD, v_LKD = qkv_LHD.split([heads + kv_heads, kv_heads], 1)
+    q_LHD, k_LKD = turned(qk_LHD, turns_LR).split([heads, kv_heads], 1)
+    rows = [count * length for count, length in runs]
+    parts = zip(*(x.split(rows) for x in (q_LHD, k_LKD, v_LKD)), strict=True)
+    outs = []
+    for run, part in zip(runs, parts, strict=True):
+        q, k, v = (x.unflatten(0, run).transpose(1, 2) for x in part)  # (B, H, T, D)
+        out = functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=scale, enable_gqa=heads != kv_heads
+        )
+        outs.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outs)
 
 
-class Regroup(torch.autograd.Function):
-    """Rows of the packed row → rows of all groups, padding included. No real row looks at padding, so padding's gradient
-    is nothing, and the way back is a plain selection where autograd would add up."""
-
-    @staticmethod
-    def forward(ctx: Any, packed: torch.Tensor, groups: Groups) -> torch.Tensor:
-        ctx.groups = groups
-        return packed.index_select(0, torch.cat([index.flatten() for index in groups.gather]))
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grad.index_select(0, ctx.groups.scatter), None
+def turned(x_LHD: torch.Tensor, turns_LR: torch.Tensor) -> torch.Tensor:
+    """Rotary positions: the first R pairs of neighbouring values, as complex numbers, times one turn each."""
+    rotated, rest = x_LHD[..., : 2 * turns_LR.shape[1]], x_LHD[..., 2 * turns_LR.shape[1] :]
+    pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2)))
+    rotated = torch.view_as_real(pairs * turns_LR[:, None]).flatten(-2).to(x_LHD.dtype)
+    return torch.cat([rotated, rest], -1) if rest.shape[-1] else rotated
 
 
-class Ungroup(torch.autograd.Function):
-    """The inverse of Regroup: picks each row's place out of the groups."""
+class TextTurns(Glm4vTextRotaryEmbedding):
+    """Rotary angles of the packed row as complex numbers (L, R)."""
 
-    @staticmethod
-    def forward(ctx: Any, grouped: torch.Tensor, groups: Groups) -> torch.Tensor:
-        ctx.groups, ctx.rows = groups, grouped.shape[0]
-        return grouped.index_select(0, groups.scatter)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        spread = grad.new_zeros((ctx.rows, *grad.shape[1:]))
-        return spread.index_copy_(0, ctx.groups.scatter, grad), None
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        cos, sin = super().forward(x, position_ids)  # each value twice, for either half of a pair
+        return torch.complex(cos[0, :, ::2].float(), sin[0, :, ::2].float())
 
 
-def _text_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    scaling: float,
-    text_groups: Groups,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """transformers' interface: (1, H, L, D) in, (1, L, H, D) out."""
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    return grouped_attention(q, k, v, text_groups, causal=True, scale=scaling)[None], None
+class VisionTurns(Glm4vVisionRotaryEmbedding):
+    """Rotary angles of the patches as complex numbers (L, R)."""
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        cos, sin = (angle.chunk(2, -1)[0] for angle in super().forward(x, position_ids))  # both halves are equal
+        return torch.complex(cos, sin)
+
+
+class GroupedTextAttention(Glm4vTextAttention):
+    """Attention within each sample."""
+
+    def forward(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, position_embeddings: torch.Tensor, text_runs: Runs, **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        if on_cpu(hidden_states):
+            weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+            qkv = functional.linear(hidden_states[0], weight, bias)
+        else:
+            qkv = torch.cat([part(hidden_states[0]) for part in parts], -1)
+        out_LHD = grouped_attention(
+            qkv.unflatten(-1, (-1, self.head_dim)),
+            position_embeddings,
+            text_runs,
+            kv_heads=self.num_key_value_heads,
+            causal=True,
+            scale=self.scaling,
+        )
+        return self.o_proj(out_LHD.flatten(1))[None], None
+
+
+class GroupedVisionAttention(Glm4vVisionAttention):
+    """Attention within each picture."""
+
+    def forward(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, position_embeddings: torch.Tensor, vision_runs: Runs, **_: Any
+    ) -> torch.Tensor:
+        if on_cpu(hidden_states):
+            bias = None if self.qkv.bias is None else self.paired(self.qkv.bias)
+            qkv = functional.linear(hidden_states, self.paired(self.qkv.weight.T).T, bias)
+        else:
+            qkv = self.paired(self.qkv(hidden_states))
+        out_LHD = grouped_attention(
+            qkv.unflatten(-1, (-1, self.head_dim)),
+            position_embeddings,
+            vision_runs,
+            kv_heads=self.num_heads,
+            causal=False,
+            scale=self.scaling,
+        )
+        return self.proj(out_LHD.flatten(1))
+
+    def paired(self, columns: torch.Tensor) -> torch.Tensor:
+        """The projection's columns with partners of a rotation side by side; they stand half a head apart. An order that q
+        and k share changes no score."""
+        qk, v = columns.split([2 * self.dim, self.dim], -1)
+        return torch.cat([qk.unflatten(-1, (2 * self.num_heads, 2, -1)).transpose(-1, -2).flatten(-3), v], -1)
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
     return None
 
 
-AttentionInterface.register(NAME, _text_attention)
 AttentionMaskInterface.register(NAME, _no_mask)
-
-
-class GroupedVisionAttention(Glm4vVisionAttention):
-    """Attention within each picture: pictures of equal size in one call, where transformers calls once a picture."""
-
-    def forward(  # type: ignore[override]
-        self,
-        hidden_states: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        vision_groups: Groups,
-        **_: Any,
-    ) -> torch.Tensor:
-        qkv = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1))
-        q, k, v = qkv.unbind(1)
-        q, k = apply_rotary_pos_emb_vision(q, k, *position_embeddings)
-        out = grouped_attention(q, k, v, vision_groups, causal=False, scale=self.scaling)
-        return self.proj(out.flatten(1))

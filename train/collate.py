@@ -15,9 +15,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from train.attention import Groups
 from train.dataset import Sample
-from train.packing import plan_attention
+from train.packing import Runs, runs_of
 from train.pixels import join_patches
 
 
@@ -36,10 +35,11 @@ class Batch:
     samples_N: torch.Tensor
     """Which sample of the batch each supervised token belongs to."""
     image_places_V: torch.Tensor
+    """Of the tokens of all pictures, which stand in order of size, so that equal ones are neighbours."""
     patches_PX: torch.Tensor
     grid_n3: torch.Tensor
-    text_groups: Groups
-    vision_groups: Groups
+    text_runs: Runs
+    vision_runs: Runs
     sample_ids: tuple[str, ...]
     weight_sum: float
     num_tokens: int
@@ -55,8 +55,6 @@ class Batch:
         for name, value in moved.items():
             if isinstance(value, torch.Tensor):
                 moved[name] = value.pin_memory().to(device, non_blocking=True)
-            elif isinstance(value, Groups):
-                moved[name] = value.to(device)
         return Batch(**moved)
 
 
@@ -71,7 +69,10 @@ def collate(samples: Sequence[Sample], pixels_per_patch: int = 196) -> Batch:
     own_places = np.concatenate([np.arange(length) for length in lengths])
     mrope = np.concatenate([sample.positions for sample in samples], 1)
     grid = np.concatenate([sample.grid for sample in samples])
-    frames_patches = [int(rows * columns) for _, rows, columns in grid]
+    order = np.lexsort(grid.T)
+    frames_patches = [int(rows * columns) for _, rows, columns in grid[order]]
+    pictures = [picture for sample in samples if len(sample.grid) for picture in split(sample.patches, sample.grid)]
+    places = split(np.flatnonzero(np.concatenate([s.types for s in samples])), grid)
     return Batch(
         ids_L=torch.from_numpy(ids),
         positions_4L=torch.from_numpy(np.concatenate([own_places[None], mrope]).astype(np.int64)),
@@ -80,11 +81,11 @@ def collate(samples: Sequence[Sample], pixels_per_patch: int = 196) -> Batch:
         weights_N=torch.from_numpy(weights[supervised]),
         classes_N=torch.from_numpy(np.concatenate([s.classes for s in samples])[supervised].astype(np.int64)),
         samples_N=torch.from_numpy(np.repeat(np.arange(len(samples)), lengths)[supervised]),
-        image_places_V=torch.from_numpy(np.flatnonzero(np.concatenate([s.types for s in samples]))),
-        patches_PX=torch.from_numpy(join_patches([s.patches for s in samples if len(s.patches)], pixels_per_patch)),
-        grid_n3=torch.from_numpy(grid),
-        text_groups=Groups.of(plan_attention(lengths, may_pad=True)),
-        vision_groups=Groups.of(plan_attention(frames_patches, may_pad=False)),
+        image_places_V=torch.from_numpy(np.concatenate([places[i] for i in order] or [np.zeros(0, np.int64)])),
+        patches_PX=torch.from_numpy(join_patches([pictures[i] for i in order], pixels_per_patch)),
+        grid_n3=torch.from_numpy(grid[order]),
+        text_runs=runs_of(lengths),
+        vision_runs=runs_of(frames_patches),
         sample_ids=tuple(sample.id for sample in samples),
         weight_sum=float(weights.sum(dtype=np.float64)),
         num_tokens=len(ids),
@@ -92,6 +93,13 @@ def collate(samples: Sequence[Sample], pixels_per_patch: int = 196) -> Batch:
         num_squared_tokens=sum(length**2 for length in lengths),
         num_squared_patches=sum(patches**2 for patches in frames_patches),
     )
+
+
+def split(rows: np.ndarray, grid: np.ndarray) -> list[np.ndarray]:
+    """Patches or tokens of pictures laid end to end → those of each picture."""
+    areas = grid.prod(1)
+    ends = np.cumsum(areas) * len(rows) // max(1, areas.sum())
+    return np.split(rows, ends[:-1]) if len(grid) else []
 
 
 def idle_batch(token_id: int, pixels_per_patch: int = 196) -> Batch:

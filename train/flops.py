@@ -1,8 +1,8 @@
 """How much arithmetic a batch takes, vision counted, and what share of the machine's peak a run reaches. Pure numbers.
 
 A matrix of n weights costs 2n operations a token forward and 4n backward; attention costs 4 · length² · width a layer
-forward (half of it where it is causal), twice that backward. The head counts for supervised tokens alone, because it runs
-on those alone. Recomputation is not counted: model FLOPs, not hardware FLOPs.
+forward (half of it where it is causal), twice that backward. The head and the last layer's MLP count for supervised tokens
+alone, because they run on those alone. Recomputation is not counted: model FLOPs, not hardware FLOPs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def flops_model(config: Any, vision_trained: bool = True) -> FlopsModel:
     text, vision = config.text_config, config.vision_config
     head = text.hidden_size // text.num_attention_heads
     attention = 2 * text.hidden_size * head * (text.num_attention_heads + text.num_key_value_heads)
-    layer = attention + 3 * text.hidden_size * text.intermediate_size
+    mlp = 3 * text.hidden_size * text.intermediate_size
     patch_inputs = vision.patch_size**2  # as the trainer does it: one grey value a pixel, no repeats
     block = 4 * vision.hidden_size**2 + 3 * vision.hidden_size * vision.out_hidden_size
     merged = vision.spatial_merge_size**2
@@ -69,9 +69,9 @@ def flops_model(config: Any, vision_trained: bool = True) -> FlopsModel:
     merger = vision.out_hidden_size**2 + 3 * vision.out_hidden_size * vision.intermediate_size
     per_patch = patch_inputs * vision.hidden_size + vision.depth * block + (downsample + merger) / merged
     return FlopsModel(
-        per_token=2 * text.num_hidden_layers * layer,
+        per_token=2 * (text.num_hidden_layers * (attention + mlp) - mlp),
         per_patch=2 * per_patch,
-        per_supervised=2 * text.hidden_size * text.vocab_size,
+        per_supervised=2 * (text.hidden_size * text.vocab_size + mlp),
         per_squared_token=2 * text.num_hidden_layers * text.hidden_size,
         per_squared_patch=4 * vision.depth * vision.hidden_size,
         vision_trained=vision_trained,

@@ -26,6 +26,7 @@ from torch import nn
 
 from train import loss
 from train.config import ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
+from train.layers import LastLayer
 
 GIB = 2**30
 AGAIN = "kept: one layer again"
@@ -193,7 +194,9 @@ def build_skeleton(glm: Any) -> Any:
     for part in (clean, clean.text_config, clean.vision_config):
         part._attn_implementation = _ATTENTION
     with torch.device("meta"):
-        return Glm4vForConditionalGeneration(clean)
+        skeleton = Glm4vForConditionalGeneration(clean)
+    skeleton.model.language_model.layers[-1].__class__ = LastLayer
+    return skeleton
 
 
 def measure_shape(skeleton: Any, model: ModelConfig) -> Shape:
@@ -226,15 +229,17 @@ def activations(skeleton: Any, model: ModelConfig, workload: Workload, compute: 
     merge = glm.vision_config.spatial_merge_size**2
     patches = workload.vision_tokens * merge
     layer = saved_by_text_layer(skeleton, tokens, dtype)
+    last = saved_by_text_layer(skeleton, tokens, dtype, wanted=workload.supervised_tokens)
     sees = not (model.freeze_vision and model.freeze_merger)
     tower_learns = not model.freeze_vision
     block = saved_by_vision_block(skeleton, patches, dtype) if tower_learns and patches else 0
     ends = saved_by_vision_ends(skeleton, patches, dtype) if tower_learns and patches else 0
     layers, blocks = glm.text_config.num_hidden_layers, glm.vision_config.depth
-    around = compute * tokens * width * (3 if sees else 2)  # embeddings, with pictures put in, and the last norm
-    around += 4 * tokens * width * 2  # the norm works in fp32
+    around = compute * tokens * width * (2 if sees else 1)  # embeddings, with pictures put in
+    around += (compute + 4 * 2) * workload.supervised_tokens * width  # the last norm, which works in fp32
     if not model.activation_checkpointing:
-        return {"text layers": layers * layer, "vision blocks": blocks * block + ends, "around the layers": around}
+        text = (layers - 1) * layer + last
+        return {"text layers": text, "vision blocks": blocks * block + ends, "around the layers": around}
     return {
         "layer inputs": layers * compute * tokens * width,
         "vision inputs": (blocks * compute * patches * glm.vision_config.hidden_size if tower_learns else 0) + ends,
@@ -243,14 +248,17 @@ def activations(skeleton: Any, model: ModelConfig, workload: Workload, compute: 
     }
 
 
-def saved_by_text_layer(skeleton: Any, tokens: int, dtype: torch.dtype) -> int:
+def saved_by_text_layer(skeleton: Any, tokens: int, dtype: torch.dtype, wanted: int | None = None) -> int:
+    """Of one layer, or of the last one, which computes the `wanted` places alone."""
     text = skeleton.model.language_model
     head = text.layers[0].self_attn.head_dim
     rotary = int(head * text.config.rope_parameters.get("partial_rotary_factor", 1.0))
     angles = torch.empty(1, tokens, rotary, dtype=dtype, device="meta")
     hidden = torch.empty(1, tokens, text.config.hidden_size, dtype=dtype, device="meta", requires_grad=True)
     # the input counts with the layer: it is the output of the one before
-    return saved_bytes(lambda: text.layers[0](hidden, position_embeddings=(angles, angles)), shared=(angles,))
+    chosen = {} if wanted is None else {"wanted_N": torch.empty(wanted, dtype=torch.int64, device="meta")}
+    layer = text.layers[0 if wanted is None else -1]
+    return saved_bytes(lambda: layer(hidden, position_embeddings=(angles, angles), **chosen), shared=(angles,))
 
 
 def saved_by_vision_block(skeleton: Any, patches: int, dtype: torch.dtype) -> int:

@@ -13,16 +13,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from transformers.models.glm4v.modeling_glm4v import Glm4VisionMlp, Glm4vRMSNorm, Glm4vTextMLP
 
 from seer.errors import ConfigError
 from seer.models import Checkpoint, PixelScaling, initialise
-from train.attention import NAME, GroupedVisionAttention
+from train.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns, VisionTurns
 from train.collate import Batch
 from train.config import ModelConfig
+from train.layers import LastLayer, RmsNorm, TextMlp, VisionMlp
 from train.loss import weighted_nll
+from train.packing import Runs, runs_of
 from train.pixels import BytePatchEmbed, LinearDownsample, SharedPositions
 
 PREFIX = "model."
+REPLACEMENTS = {Glm4vRMSNorm: RmsNorm, Glm4vTextMLP: TextMlp, Glm4VisionMlp: VisionMlp}
+"""transformers' classes and ours, which compute the same."""
 
 
 class Figures(NamedTuple):
@@ -60,9 +65,16 @@ class Trainee(nn.Module):
         visual.embeddings.__class__ = SharedPositions
         text.config._attn_implementation = NAME if self.grouped else attention
         visual.config._attn_implementation = "sdpa" if self.grouped else attention
+        for module in model.modules():
+            if replacement := REPLACEMENTS.get(type(module)):
+                module.__class__ = replacement
+        text.layers[-1].__class__ = LastLayer
         if self.grouped:
+            visual.rotary_pos_emb.__class__, text.rotary_emb.__class__ = VisionTurns, TextTurns
             for block in visual.blocks:
                 block.attn.__class__ = GroupedVisionAttention
+            for layer in text.layers:
+                layer.self_attn.__class__ = GroupedTextAttention
 
     @property
     def visual(self) -> Any:
@@ -75,40 +87,37 @@ class Trainee(nn.Module):
     def forward(self, batch: Batch) -> Figures:
         embeds_LX = self.text.embed_tokens(batch.ids_L)
         if len(batch.grid_n3):
-            seen_VX = self._see(batch.patches_PX, batch.grid_n3, batch.vision_groups)
+            seen_VX = self._see(batch.patches_PX, batch.grid_n3, batch.vision_runs)
             embeds_LX = embeds_LX.index_copy(0, batch.image_places_V, seen_VX.to(embeds_LX.dtype))
         elif self.always_see or self.vision_is_trained:
             embeds_LX = embeds_LX + self._see_nothing(batch.ids_L.device).to(embeds_LX.dtype)
-        hidden_LX = self.text(
+        rows_NX = self.text(
             inputs_embeds=embeds_LX[None],
             position_ids=batch.positions_4L[:, None],
             use_cache=False,
-            **({"text_groups": batch.text_groups} if self.grouped else {}),
+            wanted_N=batch.predictors_N,
+            **({"text_runs": batch.text_runs} if self.grouped else {}),
         ).last_hidden_state[0]
-        rows_NX = hidden_LX.index_select(0, batch.predictors_N)
         return Figures(*self.model.lm_head(rows_NX, batch.targets_N, batch.weights_N))
 
     @property
     def vision_is_trained(self) -> bool:
         return any(parameter.requires_grad for parameter in self.visual.parameters())
 
-    def _see(self, patches: torch.Tensor, grid: torch.Tensor, groups: Any) -> torch.Tensor:
+    def _see(self, patches: torch.Tensor, grid: torch.Tensor, runs: Runs) -> torch.Tensor:
         # a wholly frozen tower keeps no graph
         with contextlib.nullcontext() if self.vision_is_trained else torch.no_grad():
-            extra = {"vision_groups": groups} if self.grouped else {}
+            extra = {"vision_runs": runs} if self.grouped else {}
             return self.visual(patches, grid_thw=grid, **extra).pooler_output
 
     def _see_nothing(self, device: torch.device) -> torch.Tensor:
         """A look at one blank token, weighted with 0: the tower's parameters get zero gradients instead of none, so that
         every rank joins the collectives and every number of ranks takes the same optimiser step."""
-        from train.attention import Groups
-        from train.packing import plan_attention
-
         merge = self.visual.spatial_merge_size
         pixels = self.visual.patch_embed.proj.weight[0, 0, 0].numel()
         patches = torch.zeros((merge**2, pixels), dtype=torch.uint8, device=device)
         grid = torch.tensor([[1, merge, merge]], device=device)
-        return self._see(patches, grid, Groups.of(plan_attention([merge**2], may_pad=False))).sum() * 0.0
+        return self._see(patches, grid, runs_of([merge**2])).sum() * 0.0
 
 
 def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:

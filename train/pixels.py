@@ -78,7 +78,7 @@ class LinearDownsample(nn.Conv2d):
 
 
 class SharedPositions(Glm4vVisionEmbeddings):
-    """Position embeddings interpolated once where all pictures have one shape, instead of once a picture."""
+    """Position embeddings interpolated once for neighbouring pictures of one shape, instead of once a picture."""
 
     def forward(
         self,
@@ -88,12 +88,19 @@ class SharedPositions(Glm4vVisionEmbeddings):
         h_coords: torch.Tensor,
         w_coords: torch.Tensor,
     ) -> torch.Tensor:
-        # on a GPU the question itself would cost more than it saves
-        alike = image_shapes.device.type == "cpu" and bool((image_shapes == image_shapes[0]).all())
-        if not alike or len(image_shapes) == 1:
+        if image_shapes.device.type != "cpu":  # there the question itself would cost more than it saves
             return super().forward(embeddings, lengths, image_shapes, h_coords, w_coords)
-        pictures_nPD = embeddings.unflatten(0, (len(image_shapes), -1))
-        one = pictures_nPD.shape[1]
-        nothing_PD = torch.zeros_like(pictures_nPD[0])
-        positions_PD = super().forward(nothing_PD, lengths[:1], image_shapes[:1], h_coords[:one], w_coords[:one])
-        return (pictures_nPD + positions_PD).flatten(0, 1)
+        shapes_m3, counts_m = image_shapes.unique_consecutive(dim=0, return_counts=True)
+        areas, counts = shapes_m3.prod(1).tolist(), counts_m.tolist()
+        rows = [area * count for area, count in zip(areas, counts, strict=True)]
+        first_h, first_w = (
+            torch.cat([run[:area] for run, area in zip(coords.split(rows), areas, strict=True)])
+            for coords in (h_coords, w_coords)
+        )
+        nothing_PD = embeddings.new_zeros((sum(areas), embeddings.shape[1]))
+        positions_PD = super().forward(nothing_PD, shapes_m3.prod(1), shapes_m3, first_h, first_w)
+        spread = [
+            one.expand(count, *one.shape).flatten(0, 1)
+            for one, count in zip(positions_PD.split(areas), counts, strict=True)
+        ]
+        return embeddings + torch.cat(spread)
