@@ -39,6 +39,9 @@ class Collector:
     """Takes outcomes in order, writes what is kept, counts the rest."""
 
     def __init__(self, config: BuildConfig) -> None:
+        # what writes the shards takes its time to load: now, and not while teachers wait for their next calls
+        import pyarrow.parquet  # noqa: F401
+
         self.config, self.tally = config, Tally(config.max_fault_share)
         self._out = Path(config.out)
         self._writers: dict[str, ShardWriter] = {}

@@ -6,56 +6,94 @@ the machine that it shares with what is measured.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+import select
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
-from typing import cast
-
-import uvloop
 
 Log = list[tuple[float, float, str]]
 """When each call arrived, when it was answered, and its key."""
 
 
-class ScriptedTeacher(asyncio.Protocol):
-    """One connection."""
-
+def serve(latency_s: float) -> Log:
+    """Serve until the standard input closes. No reply is sent before its time."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", flush=True)
     log: Log = []
-    latency_s = 0.05
+    connections: dict[int, Connection] = {}
+    due: deque[tuple[float, Connection, bytes, str]] = deque()
+    while True:
+        # select takes its time to the microsecond, where poll, epoll and uvloop round to milliseconds
+        wait_s = max(0.0, due[0][0] + latency_s - time.monotonic()) if due else None
+        ready, _, _ = select.select([sys.stdin, listener, *connections], [], [], wait_s)
+        now = time.monotonic()
+        while due and due[0][0] + latency_s <= now:
+            arrived, connection, reply, key = due.popleft()
+            if connection.send(reply):
+                log.append((arrived, time.monotonic(), key))
+        for place in ready:
+            if place is sys.stdin:
+                return log
+            if place is listener:
+                connection = Connection(listener.accept()[0])
+                connections[connection.number] = connection
+                continue
+            call = connections[place].receive()
+            if call is None:
+                connections.pop(place).close()
+            elif call:
+                # made at once, so that what it takes is no part of what comes after the wait
+                due.append((now, connections[place], completion(call[1]), call[0]))
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self.buffer = cast(asyncio.Transport, transport), b""
 
-    def data_received(self, data: bytes) -> None:
-        arrived = time.monotonic()
-        self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
-            return
-        headers = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        if len(body) < int(headers.get(b"Content-Length", b"0")):
-            return
-        self.buffer = b""
-        key = headers.get(b"Idempotency-Key", b"").decode()
-        # made at once, so that what it takes is no part of what comes after the wait
-        reply = completion(body)
-        asyncio.get_running_loop().call_at(arrived + self.latency_s, self.answer, reply, key, arrived)
+class Connection:
+    """One connection of a client that waits for each reply before it sends its next request."""
 
-    def answer(self, reply: bytes, key: str, arrived: float) -> None:
-        if self.transport.is_closing():
-            return
-        self.transport.write(reply)
-        self.log.append((arrived, time.monotonic(), key))
+    def __init__(self, opened: socket.socket) -> None:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket, self._buffer, self.number = opened, b"", opened.fileno()
+
+    def receive(self) -> tuple[str, str] | tuple[()] | None:
+        """Key and body of a request that is whole now; () where more is to come, None where the client went away."""
+        try:
+            data = self._socket.recv(1 << 20)
+        except OSError:
+            return None
+        if not data:
+            return None
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        if not found or (length is not None and len(body) < int(length[1])):
+            return ()
+        self._buffer = b""
+        key = _KEY.search(head)
+        return key[1].decode() if key else "", body.decode()
+
+    def send(self, reply: bytes) -> bool:
+        """Whether there was still someone to send it to."""
+        try:
+            self._socket.sendall(reply)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
 
 
-def completion(body: bytes) -> bytes:
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
+_KEY = re.compile(rb"idempotency-key: *(\w+)", re.I)
+
+
+def completion(body: str) -> bytes:
     """The response to a request, as it is sent."""
-    text = scripted_reply(json.loads(body)["messages"][-1]["content"])
-    choice = {"message": {"content": text}, "finish_reason": "stop"}
+    choice = {"message": {"content": scripted_reply(body)}, "finish_reason": "stop"}
     usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 8}
     reply = json.dumps({"choices": [choice], "usage": usage}).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -66,7 +104,7 @@ _ASKED = re.compile(r"gate of number (\d+) open\?")
 
 
 def scripted_reply(asked: str) -> str:
-    """What a perfect teacher would say."""
+    """What a perfect teacher would say. The texts hold nothing that JSON escapes, so that they are found in its lines."""
     found = _ASKED.search(asked)
     assert found is not None, asked
     number = found[1]
@@ -74,14 +112,6 @@ def scripted_reply(asked: str) -> str:
     if "Reply YES or NO" in asked:
         return "YES" if fact in asked else "NO"
     return f"<think>The text says: {fact}</think>Answer: {int(number) * 7 % 1440} minutes"
-
-
-async def serve() -> None:
-    """Serve until the standard input closes."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(ScriptedTeacher, "127.0.0.1", 0, backlog=1024)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
 
 
 class TeacherProcess:
@@ -99,7 +129,4 @@ class TeacherProcess:
 
 
 if __name__ == "__main__":
-    ScriptedTeacher.latency_s = float(sys.argv[1])
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
-    print(json.dumps(ScriptedTeacher.log))
+    print(json.dumps(serve(float(sys.argv[1]))))

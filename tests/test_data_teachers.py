@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
+from seer.teaching import teachers
 from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import (
     Call,
     HttpTransport,
-    Teacher,
     TeacherError,
     open_teacher,
     read_response,
@@ -183,22 +185,76 @@ def test_the_body_holds_the_sampling_and_the_key_leaves_out_the_address() -> Non
 
 
 def test_the_key_is_sent_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-
-    async def run(server: TeacherServer) -> None:
-        spec = spec_for(server, api_key_env="MADE_UP_KEY")
-        transport = HttpTransport(spec)
-        with Ledger(tmp_path / "l") as ledger:
-            async with Teacher(spec, ledger, Budget(), role="judge", transport=transport) as teacher:
-                await teacher.ask(MESSAGES)
-                assert transport._session is not None
-                seen.append(transport._session.headers["Authorization"])
-
     monkeypatch.setenv("MADE_UP_KEY", "abc")
     with serve(lambda body, n: Say("YES")) as server:
-        asyncio.run(run(server))
-    assert seen == ["Bearer abc"]
+        ask_all(tmp_path / "l", spec_for(server, api_key_env="MADE_UP_KEY"), [MESSAGES])
+    assert server.authorizations == ["Bearer abc"]
     assert "abc" not in (tmp_path / "l").read_text()
+
+
+def send_once(spec: TeacherSpec) -> Reply:
+    async def run() -> Reply:
+        transport = HttpTransport(spec)
+        try:
+            return await transport.send_once(Call.of(request_body(spec, MESSAGES, 0)))
+        finally:
+            await transport.close()
+
+    return asyncio.run(run())
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with serve(lambda body, n: Say("YES")) as server:
+        assert send_once(spec_for(server)).text == "YES"
+
+
+def test_a_server_may_ask_for_time() -> None:
+    busy = Say(status=429, headers={"Retry-After": "7"})
+    with serve(lambda body, n: busy) as server, pytest.raises(TeacherError, match="429") as raised:
+        send_once(spec_for(server))
+    assert (raised.value.retryable, raised.value.wait_s) == (True, 7.0)
+
+
+def test_a_reply_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teachers, "MAX_REPLY_BYTES", 1 << 20)
+    endless = Say("x" * (2 << 20))
+    with serve(lambda body, n: endless) as server, pytest.raises(TeacherError, match="more than 1 MiB") as raised:
+        send_once(spec_for(server))
+    assert not raised.value.retryable
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "/v1", "localhost:8000/v1", "http://127.0.0.1:99999/v1"])
+def test_what_is_no_address_is_fatal(address: str) -> None:
+    with pytest.raises(TeacherError, match="is no address") as raised:
+        send_once(TeacherSpec(base_url=address, model="m"))
+    assert raised.value.fatal
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "end of file before message length reached"),
+        (b"SSH-2.0-OpenSSH\r\n", "invalid HTTP version"),
+        (b"", "connection"),
+    ],
+)
+def test_a_server_that_goes_in_the_middle_may_come_back(sent: bytes, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(sent)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(TeacherError, match=told) as raised:
+            send_once(TeacherSpec(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", model="m"))
+        thread.join()
+    assert raised.value.retryable
 
 
 # ── The ledger ───────────────────────────────────────────────────────────────────────────────────

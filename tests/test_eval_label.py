@@ -27,6 +27,8 @@ from seer.teaching.teachers import TeacherError, open_teacher
 FILLER = "".join(f"In the year {n} nothing at all was written down in the annals.\n" for n in range(400))
 BEACON = "The beacon of Orla was lit by Tamber.\n"
 CONTEXT = FILLER + BEACON + FILLER
+ELSEWHERE = FILLER.replace("annals", "ledger")
+"""Pages of its own: those that two records share are asked for once or twice, as replies come."""
 
 
 @pytest.fixture
@@ -35,8 +37,8 @@ def data(tmp_path: Path) -> Path:
     folder.mkdir()
     rows = [
         {"_id": "found", "input": "Who lit the beacon?", "context": CONTEXT, "answers": ["Tamber"]},
-        {"_id": "absent", "input": "Who lit the beacon?", "context": FILLER, "answers": ["Tamber"]},
-        {"_id": "open", "input": "Who lit the beacon?", "context": FILLER, "answers": []},
+        {"_id": "absent", "input": "Who lit the beacon?", "context": ELSEWHERE, "answers": ["Tamber"]},
+        {"_id": "open", "input": "Who lit the beacon?", "context": ELSEWHERE, "answers": []},
     ]
     (folder / "hotpotqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
@@ -64,7 +66,7 @@ def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_pat
     labels = read_page_labels(out / LABELS_NAME)
     assert labels == {"found": beacon_page(), "absent": ()}
     counts = json.loads(result.stdout.splitlines()[-1])
-    num_pages = sum(len(render_text(text, "seer").pages) for text in (CONTEXT, FILLER))
+    num_pages = sum(len(render_text(text, "seer").pages) for text in (CONTEXT, ELSEWHERE))
     assert counts["calls"] == counts["pages"] == len(server.asked) == num_pages > 4
     assert (counts["inputs"], counts["labelled"], counts["labelled_empty"], counts["relevant_pages"]) == (3, 2, 1, 1)
     assert counts["unlabelled"] == {"no_answer": 1}

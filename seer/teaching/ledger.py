@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from seer.errors import InputError, SeerError
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """What a teacher answered. `error` is set where it refused the request as such; asking again would not help."""
 
     text: str = ""
@@ -29,6 +28,7 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    """From the asking on, a short wait for its turn included."""
     error: str = ""
 
 
@@ -57,7 +57,8 @@ class Spending:
 
 @dataclass(frozen=True)
 class Budget:
-    """Where to stop; 0 means no limit. Calls already on their way are let finish, so tokens may end a little above."""
+    """Where to stop; 0 means no limit. Calls already on their way, or next in turn, are let finish, so tokens may end a
+    little above."""
 
     max_calls: int = 0
     max_tokens: int = 0
@@ -86,7 +87,7 @@ class Ledger:
         self.path = Path(path)
         self.spent = Spending()
         self.calls_on_their_way = 0
-        """Sent and not answered yet, by all teachers that share the ledger."""
+        """Sent or next in turn, and not answered yet, by all teachers that share the ledger."""
         self._places: dict[bytes, tuple[int, int]] = {}
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         if not shared:
@@ -115,11 +116,11 @@ class Ledger:
         if place is None:
             return None
         values = json.loads(os.pread(self._descriptor, place[1], place[0]))
-        return Reply(**{name: values[name] for name in Reply.__dataclass_fields__ if name in values})
+        return Reply(**{name: values[name] for name in Reply._fields if name in values})
 
     def put(self, key: str, reply: Reply, *, model: str, role: str, usd: float = 0.0) -> None:
         """Write a finished call down. One write: whole in the file, or not at all."""
-        values = {"key": key, "role": role, "model": model, "usd": usd, **vars(reply)}
+        values = {"key": key, "role": role, "model": model, "usd": usd, **reply._asdict()}
         line = json.dumps(values, ensure_ascii=True).encode() + b"\n"
         os.write(self._descriptor, line)
         # after an append the offset stands behind what was written, whoever else appends
@@ -143,7 +144,7 @@ class Ledger:
                 if values is None:
                     continue  # not ours to guess: the call is made again
                 self._places[bytes.fromhex(values["key"])] = (start, len(line))
-                known = {name: values[name] for name in Reply.__dataclass_fields__ if name in values}
+                known = {name: values[name] for name in Reply._fields if name in values}
                 self.spent.add(Reply(**known), float(values.get("usd", 0.0)))
         if repair and end < self.path.stat().st_size:
             os.ftruncate(self._descriptor, end)

@@ -18,7 +18,8 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from seer.errors import EngineError, ModelError
@@ -26,7 +27,9 @@ from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
 from seer.teaching.settings import TeacherSpec
 
 if TYPE_CHECKING:
-    import aiohttp
+    from pyreqwest.client import Client
+    from pyreqwest.exceptions import PyreqwestError
+    from pyreqwest.http import Url
 
 Messages = Sequence[Mapping[str, Any]]
 MAX_REPLY_BYTES = 64 << 20
@@ -62,7 +65,7 @@ class Call:
 
 
 class Transport(Protocol):
-    """One try of one call."""
+    """One try of one call; never more than `concurrency` of the spec at once, the others in their order."""
 
     async def send_once(self, call: Call) -> Reply: ...
 
@@ -75,7 +78,8 @@ class Teacher:
     def __init__(self, spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str, transport: Transport) -> None:
         self.spec, self.role = spec, role
         self._ledger, self._budget, self._transport = ledger, budget, transport
-        self._free = asyncio.Semaphore(spec.concurrency)
+        # the transport asks `concurrency` at once; a few more stand ready, so that it need not wait for the next
+        self._free = asyncio.Semaphore(spec.concurrency + spec.concurrency // 2)
         self.retries = 0
 
     async def __aenter__(self) -> Self:
@@ -147,7 +151,7 @@ class Teacher:
     async def _try(self, call: Call) -> Reply:
         started = time.perf_counter()
         reply = await self._transport.send_once(call)
-        return replace(reply, seconds=round(time.perf_counter() - started, 4))
+        return reply._replace(seconds=round(time.perf_counter() - started, 4))
 
 
 def _asked_wait_s(error: BaseException | None) -> float:
@@ -179,57 +183,56 @@ def cost_usd(spec: TeacherSpec, reply: Reply) -> float:
 
 
 class HttpTransport:
-    """Chat completions of an OpenAI-compatible server."""
+    """Chat completions of an OpenAI-compatible server, by a client that sends and receives outside of Python."""
 
     def __init__(self, spec: TeacherSpec) -> None:
-        self._url = spec.base_url.rstrip("/") + "/chat/completions"
         self._spec = spec
-        self._session: aiohttp.ClientSession | None = None
+        self._opened: tuple[Client, Url] | None = None
 
     async def send_once(self, call: Call) -> Reply:
         """Raises TeacherError for everything but a chat completion or a refusal for good."""
-        import aiohttp
+        from pyreqwest.exceptions import PyreqwestError
 
-        headers = {"Content-Type": "application/json", "Idempotency-Key": call.key}
         try:
-            async with self._open().post(self._url, data=call.data, headers=headers) as response:
-                return read_response(response.status, response.headers, await _read_bounded(response))
+            client, url = self._open()
+            request = client.post(url).header("Idempotency-Key", call.key).body_bytes(call.data).build_streamed()
+            async with request as response:
+                data = await response.body_reader.read(MAX_REPLY_BYTES + 1) or b""
         except TimeoutError:
             raise TeacherError(f"no reply within {self._spec.timeout_s:g} s", retryable=True) from None
-        except aiohttp.InvalidURL:
-            message = f"'{self._spec.base_url}' is no address; write http://host:port/v1"
+        except ValueError as error:
+            message = f"'{self._spec.base_url}' is no address ({error}); write http://host:port/v1"
             raise TeacherError(message, retryable=False, fatal=True) from None
-        except aiohttp.ClientError as error:
-            raise TeacherError(f"{type(error).__name__}: {error}", retryable=True) from None
+        except PyreqwestError as error:
+            raise TeacherError(f"{type(error).__name__}: {_cause(error)}", retryable=True) from None
+        if len(data) > MAX_REPLY_BYTES:
+            raise TeacherError(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
+        return read_response(response.status, response.headers, bytes(data))
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._opened is not None:
+            await self._opened[0].close()
 
-    def _open(self) -> aiohttp.ClientSession:
-        import aiohttp
+    def _open(self) -> tuple[Client, Url]:
+        """The client, and the parsed address. Raises ValueError where it is none."""
+        from pyreqwest.client import ClientBuilder
+        from pyreqwest.http import Url
 
-        if self._session is None:
+        if self._opened is None:
+            url = Url(self._spec.base_url.rstrip("/") + "/chat/completions")
             key = os.environ.get(self._spec.api_key_env, "")
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._spec.concurrency),
-                # each thing that a client may do and a teacher has no use for costs a share of a call
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-                timeout=aiohttp.ClientTimeout(total=self._spec.timeout_s),
-                headers={"Authorization": f"Bearer {key}"} if key else {},
-            )
-        return self._session
+            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+            # what goes beyond the concurrency waits in the client, which sends it the moment another reply is there
+            builder = ClientBuilder().no_proxy().max_connections(self._spec.concurrency)
+            timeout = timedelta(seconds=self._spec.timeout_s)
+            self._opened = builder.timeout(timeout).default_headers(headers).build(), url
+        return self._opened
 
 
-async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
-    parts, size = [], 0
-    async for part in response.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > MAX_REPLY_BYTES:
-            raise TeacherError(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
-    return b"".join(parts)
+def _cause(error: PyreqwestError) -> str:
+    """What lies at the bottom of an error: "connection error" says little, "Connection refused" says what it was."""
+    causes = (getattr(error, "details", None) or {}).get("causes")
+    return causes[-1]["message"] if causes else str(error)
 
 
 def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply:
@@ -277,7 +280,7 @@ def open_teacher(spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str
     Raises ModelError where a package is missing.
     """
     if spec.base_url:
-        missing = [name for name in ("aiohttp", "tenacity") if importlib.util.find_spec(name) is None]
+        missing = [name for name in ("pyreqwest", "tenacity") if importlib.util.find_spec(name) is None]
         if missing:
             raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
         return Teacher(spec, ledger, budget, role=role, transport=HttpTransport(spec))
