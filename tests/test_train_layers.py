@@ -11,7 +11,7 @@ import torch
 from train_fakes import STYLE, WIDE, recipe, samples, tiny_checkpoint, trajectory
 from transformers.models.glm4v.modeling_glm4v import Glm4vForConditionalGeneration
 
-from train.attention import GroupedVisionAttention, VisionTurns
+from train.attention import GroupedVisionAttention
 from train.collate import collate
 from train.config import ModelConfig
 from train.dataset import make_sample
@@ -31,10 +31,10 @@ def model() -> Glm4vForConditionalGeneration:
     return made
 
 
-def outcome(module: torch.nn.Module, x: torch.Tensor, *more: object) -> list[torch.Tensor]:
+def outcome(module: torch.nn.Module, x: torch.Tensor, *more: object, **named: object) -> list[torch.Tensor]:
     """The output and the gradients of the input and of every trained weight."""
     x = x.clone().requires_grad_()
-    out = module(x, *more)
+    out = module(x, *more, **named)
     direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(7))
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return [out.detach(), *torch.autograd.grad((out * direction).sum(), [x, *trained])]
@@ -88,15 +88,14 @@ def test_positions_of_pictures_of_several_shapes() -> None:
 
 
 def test_attention_within_pictures_of_several_shapes() -> None:
-    visual = model().model.visual
-    theirs, turns = visual.blocks[0].attn, copy.deepcopy(visual.rotary_pos_emb)
-    turns.__class__ = VisionTurns
+    theirs = model().model.visual.blocks[0].attn
     ours = copy.deepcopy(theirs)
     ours.__class__ = GroupedVisionAttention
-    positions = torch.randint(0, 9, (60, 2), generator=torch.Generator().manual_seed(2))
+    angles = torch.randn(60, theirs.head_dim // 2, generator=torch.Generator().manual_seed(2)).repeat(1, 2)
     x = torch.randn(60, 64, generator=torch.Generator().manual_seed(1))
-    got = outcome(ours, x, turns(x, positions), ((2, 24), (1, 12)))
-    wanted = outcome(theirs, x, torch.tensor([0, 24, 48, 60]), visual.rotary_pos_emb(x, positions))
+    turns = (angles.cos(), angles.sin())
+    got = outcome(ours, x, position_embeddings=turns, vision_runs=((2, 24), (1, 12)))
+    wanted = outcome(theirs, x, position_embeddings=turns, cu_seqlens=torch.tensor([0, 24, 48, 60]))
     torch.testing.assert_close(got, wanted, atol=5e-5, rtol=5e-5)
 
 

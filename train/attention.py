@@ -19,7 +19,6 @@ from transformers.models.glm4v.modeling_glm4v import (
     Glm4vTextAttention,
     Glm4vTextRotaryEmbedding,
     Glm4vVisionAttention,
-    Glm4vVisionRotaryEmbedding,
 )
 
 from train.layers import on_cpu
@@ -59,17 +58,12 @@ def turned(x_LHD: torch.Tensor, turns_LR: torch.Tensor) -> torch.Tensor:
 class TextTurns(Glm4vTextRotaryEmbedding):
     """Rotary angles of the packed row as complex numbers (L, R)."""
 
+    @torch.no_grad()
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        cos, sin = super().forward(x, position_ids)  # each value twice, for either half of a pair
-        return torch.complex(cos[0, :, ::2].float(), sin[0, :, ::2].float())
-
-
-class VisionTurns(Glm4vVisionRotaryEmbedding):
-    """Rotary angles of the patches as complex numbers (L, R)."""
-
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        cos, sin = (angle.chunk(2, -1)[0] for angle in super().forward(x, position_ids))  # both halves are equal
-        return torch.complex(cos, sin)
+        angles_3LR = position_ids[:, 0, :, None].float() * self.inv_freq.float()
+        sections = angles_3LR.split(self.mrope_section, -1)
+        angles_LR = torch.cat([section[number % 3] for number, section in enumerate(sections)], -1)
+        return torch.polar(torch.ones_like(angles_LR), angles_LR)
 
 
 class GroupedTextAttention(Glm4vTextAttention):
@@ -99,8 +93,13 @@ class GroupedVisionAttention(Glm4vVisionAttention):
     """Attention within each picture."""
 
     def forward(  # type: ignore[override]
-        self, hidden_states: torch.Tensor, position_embeddings: torch.Tensor, vision_runs: Runs, **_: Any
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        vision_runs: Runs,
+        **_: Any,
     ) -> torch.Tensor:
+        cos_LR, sin_LR = (angle.chunk(2, -1)[0].float() for angle in position_embeddings)  # both halves are equal
         if on_cpu(hidden_states):
             bias = None if self.qkv.bias is None else self.paired(self.qkv.bias)
             qkv = functional.linear(hidden_states, self.paired(self.qkv.weight.T).T, bias)
@@ -108,7 +107,7 @@ class GroupedVisionAttention(Glm4vVisionAttention):
             qkv = self.paired(self.qkv(hidden_states))
         out_LHD = grouped_attention(
             qkv.unflatten(-1, (-1, self.head_dim)),
-            position_embeddings,
+            torch.complex(cos_LR, sin_LR),
             vision_runs,
             kv_heads=self.num_heads,
             causal=False,

@@ -17,7 +17,7 @@ from transformers.models.glm4v.modeling_glm4v import Glm4VisionMlp, Glm4vRMSNorm
 
 from seer.errors import ConfigError
 from seer.models import Checkpoint, PixelScaling, initialise
-from train.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns, VisionTurns
+from train.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns
 from train.collate import Batch
 from train.config import ModelConfig
 from train.layers import LastLayer, RmsNorm, TextMlp, VisionMlp
@@ -70,7 +70,7 @@ class Trainee(nn.Module):
                 module.__class__ = replacement
         text.layers[-1].__class__ = LastLayer
         if self.grouped:
-            visual.rotary_pos_emb.__class__, text.rotary_emb.__class__ = VisionTurns, TextTurns
+            text.rotary_emb.__class__ = TextTurns
             for block in visual.blocks:
                 block.attn.__class__ = GroupedVisionAttention
             for layer in text.layers:

@@ -162,7 +162,9 @@ def orthogonalised(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
     x = x.mT if tall else x
     for _ in range(steps):
         square = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+        # 3.4445 x + (-4.7750 s + 2.0315 s s) x, with sums that ride on the products
+        quartic = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, quartic, x, beta=3.4445)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
