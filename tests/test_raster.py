@@ -58,6 +58,27 @@ def test_threads_draw_the_same_pages():
     assert all((image == page.image()).all() for image, page in zip(together, pages * 2, strict=True))
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2**63 - 1), max_size=5), max_size=6), st.data())
+def test_rows_of_words_add_up_at_their_origins(rows, data):
+    """Rows of any number of words, appended one by one or together, drawn in any order and more than once."""
+    places = [[data.draw(st.integers(-9, 9)) for _ in row] for row in rows]
+    store, split = raster_module.WordStore(), data.draw(st.integers(0, len(rows)))
+    for some in (range(split), range(split, len(rows))):
+        store.append(
+            np.array([len(rows[k]) for k in some], np.int64),
+            np.array([place for k in some for place in places[k]], np.int64),
+            np.array([word for k in some for word in rows[k]], np.int64),
+        )
+    drawn = data.draw(st.lists(st.tuples(st.integers(0, len(rows)), st.integers(9, 30)), max_size=8))
+    page, expected = np.zeros(40, np.int64), [0] * 40
+    store.add(np.array([row for row, _ in drawn], np.int32), np.array([at for _, at in drawn], np.int64), page)
+    for row, at in drawn:
+        for place, word in zip(places[row - 1], rows[row - 1], strict=True) if row else ():
+            expected[at + place] += word
+    assert page.view(np.uint64).tolist() == [total % 2**64 for total in expected]
+
+
 def test_hashes_tell_pages_apart():
     base = render_text("a b").page(1).content_hash
     assert base != render_text("a c").page(1).content_hash

@@ -41,7 +41,7 @@ _JOINED_NUMBERS = {(EN, ES, EN), (EN, CS, EN), (AN, CS, AN)}
 
 def has_rtl(codes: NDArray[np.uint32]) -> bool:
     """Whether any character runs from right to left; quick for text that has none."""
-    high = codes[codes >= _FIRST_RTL_CODE]
+    high = codes.take((codes >= _FIRST_RTL_CODE).nonzero()[0])
     if not len(high):
         return False
     kinds = bidi_classes(high)

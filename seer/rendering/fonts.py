@@ -102,7 +102,7 @@ class FontChain:
         self._fill()
 
     def _fill(self) -> None:
-        slots: list[NDArray[np.int32]] = [np.full(_FIRST_CHARACTER_ENTRY, BLANK, np.int32)]
+        slots: list[NDArray[np.int64]] = [np.full(_FIRST_CHARACTER_ENTRY, BLANK, np.int64)]
         advances: list[NDArray[np.float64]] = [
             np.zeros(_FIRST_CHARACTER_ENTRY)  # the width of boxes depends on the size: see Measure
         ]
@@ -118,7 +118,7 @@ class FontChain:
             codes, glyphs = codes[glyphs > 0], glyphs[glyphs > 0]
             units = np.fromiter((font.font.get_glyph_h_advance(glyph) for glyph in glyphs.tolist()), np.float64)
             self._entry_of_code[codes] = next_entry + np.arange(len(codes))
-            slots.append(np.where(np.isin(codes, list(_SPACE_WIDTH_EM)), BLANK, base + glyphs).astype(np.int32))
+            slots.append(np.where(np.isin(codes, list(_SPACE_WIDTH_EM)), BLANK, base + glyphs).astype(np.int64))
             advances.append(units / font.upem)
             owners.append(np.full(len(codes), index, np.int8))
             next_entry += len(codes)
@@ -126,7 +126,7 @@ class FontChain:
         for code, width_em in _SPACE_WIDTH_EM.items():
             if self._entry_of_code[code] < ZERO_WIDTH_ENTRY:
                 self._entry_of_code[code] = next_entry
-                slots.append(np.array([BLANK], np.int32))
+                slots.append(np.array([BLANK], np.int64))
                 advances.append(np.array([width_em]))
                 owners.append(np.array([-1], np.int8))
                 next_entry += 1

@@ -170,7 +170,8 @@ def _greedy(
     lines, at = [0], 0
     for end, is_line in zip(hard.tolist(), fits.tolist(), strict=True):
         while at < end:
-            at = end if is_line else max(at + 1, bisect_right(visible, starts[at] + limit, at + 1, end + 1) - 1)
+            # From two on: a line holds what stands before the next edge, however wide that is.
+            at = end if is_line else bisect_right(visible, starts[at] + limit, at + 2, end + 1) - 1
             lines.append(at)
     return lines
 

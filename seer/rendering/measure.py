@@ -39,8 +39,6 @@ class MeasuredText:
 
     text: str
     codes: NDArray[np.uint32]
-    kinds: NDArray[np.uint8]
-    """Line-breaking classes."""
     entries: NDArray[np.int32]
     advances_sub: NDArray[np.int64]
     levels: NDArray[np.uint8]
@@ -50,6 +48,11 @@ class MeasuredText:
     run_starts: NDArray[np.int64]
     run_ends: NDArray[np.int64]
     """… and where in the text."""
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """Line-breaking classes. Pages already broken into lines seldom need them."""
+        return classes(self.codes)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,23 @@ class Measure:
         return max(1, int(self.style.text_height_px / self.style.line_height_px + 1e-9))
 
     @cached_property
+    def line_x_px(self) -> NDArray[np.float64]:
+        """The left edge of each line of a full page."""
+        column = np.repeat(np.arange(self.style.columns), self.lines_per_column)
+        return self.style.margin_x_px + column * (self.style.text_width_px + self.style.column_gap_px)
+
+    @cached_property
+    def line_y_px(self) -> NDArray[np.float64]:
+        """The top of each line of a full page."""
+        row = np.tile(np.arange(self.lines_per_column), self.style.columns)
+        return self.style.margin_y_px + row * self.style.line_height_px
+
+    @cached_property
+    def baselines_px(self) -> NDArray[np.int64]:
+        """The pixel row of the baseline of each line of a full page."""
+        return np.floor(self.line_y_px + self.baseline_offset_px + 0.5).astype(np.int64)
+
+    @cached_property
     def baseline_offset_px(self) -> float:
         """From the top of a line to its baseline: the first font's ink stands in the middle of the line."""
         first = self.chain.fonts[0]
@@ -100,11 +120,10 @@ class Measure:
     ) -> MeasuredText:
         """Measure `text`; `levels` are its bidirectional levels where known, `cuts` where shaping must not join."""
         codes = code_points(text)
-        kinds = classes(codes)
         entries = self.chain.entries(codes)
         advances = self.advances_sub.take(entries)
         if levels is None:
-            levels = text_levels(codes, kinds)
+            levels = text_levels(codes)
         runs: tuple[ShapedRun, ...] = ()
         starts = ends = np.zeros(0, np.int64)
         flags = complex_flags(codes)
@@ -117,8 +136,8 @@ class Measure:
                 np.concatenate([run.advance_em for run in runs]) * self.em_sub
             )
         if self.style.newline == "mark":
-            advances[newline_ends(codes, kinds)] = self.mark_sub
-        return MeasuredText(text, codes, kinds, entries, advances, levels, runs, starts, ends)
+            advances[newline_ends(codes)] = self.mark_sub
+        return MeasuredText(text, codes, entries, advances, levels, runs, starts, ends)
 
     def _shape(
         self,
@@ -157,10 +176,11 @@ def within(starts: NDArray[np.int64], ends: NDArray[np.int64], num: int) -> NDAr
     return np.cumsum(steps[:-1], dtype=np.int8) > 0
 
 
-def text_levels(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def text_levels(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Bidirectional levels of a text of many paragraphs; empty where nothing runs from right to left."""
     if not has_rtl(codes):
         return NO_LEVELS
+    kinds = classes(codes)
     levels = np.zeros(len(codes), np.uint8)
     edges = [0, *(np.flatnonzero(kinds == BK) + 1).tolist(), len(codes)]
     for start, end in itertools.pairwise(edges):
@@ -170,9 +190,9 @@ def text_levels(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[
     return levels
 
 
-def newline_ends(codes: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def newline_ends(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """True at the last character of each source newline: CR LF counts once."""
-    newlines = kinds == BK
+    newlines = classes(codes) == BK
     newlines[:-1] &= ~((codes[:-1] == 13) & (codes[1:] == 10))
     return newlines
 
@@ -190,7 +210,7 @@ def set_tab_widths(
         advances_sub[tabs] = stop
         return lambda offset: 0
     newlines = np.flatnonzero(measured.kinds == BK)
-    ends = np.cumsum(advances_sub)
+    ends = np.cumsum(advances_sub if len(tabs) else advances_sub[:0])  # most texts have no tabs, and need none
 
     def line_origin(offset: int) -> tuple[int, int]:
         """Where the source line of `offset` begins, and how far into it the text's first character stood."""

@@ -43,10 +43,10 @@ def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
     slots = _slots(measured, measure)
     if len(page.levels):
         _mirror(slots, measured, measure)
-    baselines = np.repeat(baselines_px(page, measure), np.diff(page.line_starts))
+    baselines = np.repeat(measure.baselines_px[: page.num_lines], np.diff(page.line_starts))
     if measured.runs:
         slots[within(measured.run_starts, measured.run_ends, len(slots))] = BLANK
-    inked = np.flatnonzero(slots != BLANK)
+    inked = (slots != BLANK).nonzero()[0]
     # Ideographs stand on whole pixels: all copies of one are alike, and a quarter as many are kept.
     wide = measured.codes >= _FIRST_WIDE_CODE
     if wide.any():
@@ -83,7 +83,7 @@ def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox,
     """Source span and box of every line of the page, which begins at `start`; spaces at a line's end have no box."""
     measured = measure_page(page, measure)
     widths = line_widths(measured, page.line_starts.astype(np.int64))
-    x_px, y_px = _line_origins(page, measured, measure)
+    x_px, y_px = _line_lefts(page, measured, measure), measure.line_y_px
     starts = page.line_starts.tolist()
     return tuple(
         LineBox(
@@ -98,13 +98,6 @@ def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox,
     )
 
 
-def baselines_px(page: PageLayout, measure: Measure) -> NDArray[np.int64]:
-    """The row of each line's baseline."""
-    row = np.arange(page.num_lines) % measure.lines_per_column
-    top_px = measure.style.margin_y_px + row * measure.style.line_height_px
-    return np.floor(top_px + measure.baseline_offset_px + 0.5).astype(np.int64)
-
-
 def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
     """The page's text with the widths its lines have: tabs set, spaces squeezed where the layout squeezed them."""
     measured = measure.text(page.text, levels=page.levels, cuts=page.line_starts)
@@ -114,18 +107,14 @@ def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
     return measured
 
 
-def _line_origins(
-    page: PageLayout, measured: MeasuredText, measure: Measure
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Left edge and top of each line in pixels; lines of right-to-left paragraphs end at the column's right edge."""
-    style = measure.style
-    column, row = np.divmod(np.arange(page.num_lines), measure.lines_per_column)
-    x_px = style.margin_x_px + column * (style.text_width_px + style.column_gap_px)
+def _line_lefts(page: PageLayout, measured: MeasuredText, measure: Measure) -> NDArray[np.float64]:
+    """Left edge of each line in pixels; lines of right-to-left paragraphs end at the column's right edge."""
+    x_px = measure.line_x_px[: page.num_lines]
     if len(page.levels):
         lines = page.line_starts.astype(np.int64)
-        free_px = style.text_width_px - line_widths(measured, lines) / SUB_PX
+        free_px = measure.style.text_width_px - line_widths(measured, lines) / SUB_PX
         x_px = x_px + np.where(_is_rtl_line(page), np.maximum(0, free_px), 0)
-    return x_px, style.margin_y_px + row * style.line_height_px
+    return x_px
 
 
 def _is_rtl_line(page: PageLayout) -> NDArray[np.bool_]:
@@ -135,9 +124,9 @@ def _is_rtl_line(page: PageLayout) -> NDArray[np.bool_]:
 
 def _pens(page: PageLayout, measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
     """Pen position of each character from the page's left edge."""
-    x_px, _ = _line_origins(page, measured, measure)
-    origins = np.rint(x_px * SUB_PX).astype(np.int64)
-    pens = np.cumsum(measured.advances_sub) - measured.advances_sub
+    origins = np.rint(_line_lefts(page, measured, measure) * SUB_PX).astype(np.int64)
+    pens = np.cumsum(measured.advances_sub)
+    pens -= measured.advances_sub
     starts = page.line_starts
     pens += np.repeat(origins - pens[starts[:-1]], np.diff(starts))
     if len(page.levels):
@@ -168,12 +157,12 @@ def _hanging_width(measured: MeasuredText, line: slice) -> int:
 
 
 def _slots(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    slots = measure.chain.slot.take(measured.entries).astype(np.int64)
+    slots = measure.chain.slot.take(measured.entries)
     missing = measured.entries < ZERO_WIDTH_ENTRY
     if missing.any():
         slots[missing] = MISSING + measured.codes[missing].astype(np.int64)
     if measure.style.newline == "mark":
-        slots[newline_ends(measured.codes, measured.kinds)] = NEWLINE
+        slots[newline_ends(measured.codes)] = NEWLINE
     return slots
 
 

@@ -65,12 +65,13 @@ def page_png_bytes(page: Page) -> bytes:
 
 
 def ink_png(ink: NDArray[np.uint8], width_px: int) -> bytes:
-    """A PNG of ink levels 0, white, to 15: uint8 (height, width_px or more, even), contiguous along the rows."""
+    """A PNG of ink levels 0, white, to 15: uint8 (height, width_px or more, even), contiguous. It is overwritten."""
     raw = np.empty((len(ink), 1 + -(-width_px // 2)), np.uint8)
     # Of each pair of pixels the first becomes the high digit: 0x0b0a * 0x1001, cut to two bytes, is 0xab0a.
-    pairs = ink.view("<u2")[:, : raw.shape[1] - 1] * np.uint16(0x1001)
+    pairs = ink.view("<u2")
+    pairs *= np.uint16(0x1001)
     pairs >>= 8
-    raw[:, 1:] = pairs
+    raw[:, 1:] = pairs[:, : raw.shape[1] - 1]
     np.invert(raw, out=raw)
     raw[:, 0] = _NO_FILTER
     return _png(raw, width_px, depth=4)
@@ -79,7 +80,8 @@ def ink_png(ink: NDArray[np.uint8], width_px: int) -> bytes:
 def _png(raw: NDArray[np.uint8], width: int, depth: int, *, colour: bool = False) -> bytes:
     """The file around rows that already begin with their filters."""
     header = struct.pack(">IIBBBBB", width, len(raw), depth, 2 if colour else 0, 0, 0, 0)
-    return b"".join((_SIGNATURE, _chunk(b"IHDR", header), _chunk(b"IDAT", _compress(raw.data)), _chunk(b"IEND", b"")))
+    chunks = (b"IHDR", header), (b"IDAT", _compress(raw.data)), (b"IEND", b"")
+    return b"".join((_SIGNATURE, *(part for kind, data in chunks for part in _chunk(kind, data))))
 
 
 def _unfiltered(rows: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
@@ -109,5 +111,5 @@ def _ink(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     return padded
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return b"".join((struct.pack(">I", len(data)), kind, data, struct.pack(">I", crc32(data, crc32(kind)))))
+def _chunk(kind: bytes, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    return struct.pack(">I", len(data)), kind, data, struct.pack(">I", crc32(data, crc32(kind)))

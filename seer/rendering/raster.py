@@ -2,7 +2,7 @@
 
 Ink has sixteen levels, which a 4-bit PNG holds exactly. A glyph is kept as a short list of words: eight pixels of one
 row in a uint64, one byte a pixel, blank words left out, for each way in which it may stand: four horizontal sub-pixel
-phases, eight alignments to word borders. Drawing a page lists the words of all its glyphs and adds them up with one
+phases, eight alignments to word borders. Drawing a page lists the words of all its glyphs and adds them up with
 `np.add.at`. Sixteen overlapping glyphs fit in a byte (16 x 15 = 240 < 256), so no sum runs into its neighbour, and
 the order of drawing cannot matter.
 
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 VERSION = 1
 """Part of every content hash: raise it whenever the same page would come out with other pixels."""
 MAX_LEVEL = 15
-PHASES = 4
-_WORD_PX = 8
-_STANDS = PHASES * _WORD_PX
+_PHASE_BITS, _ALIGNMENT_BITS = 2, 3
+PHASES, _WORD_PX = 1 << _PHASE_BITS, 1 << _ALIGNMENT_BITS
+_PHASE_SHIFT = SUB_PX.bit_length() - 1 - _PHASE_BITS
+"""From layout units to phases."""
+_STAND_BITS = _PHASE_BITS + _ALIGNMENT_BITS
+_STANDS = 1 << _STAND_BITS
 """Ways in which a glyph may stand across words."""
 _MAX_OVERLAP = 16
 _UNBUILT = 0
@@ -44,41 +47,47 @@ _MAX_BATCH_BYTES = 4 << 20
 
 
 class WordStore:
-    """Rows of words, each word at a place: a list of lists in flat arrays, for `expand` to unroll many rows at once.
+    """Rows of words, each word at a place: a list of lists in flat arrays, for `add` to unroll many rows at once.
 
-    Row 0 is empty.
+    Two words and their places are kept, and fetched, together: that halves the list to unroll. Row 0 is empty.
     """
 
     def __init__(self) -> None:
         self.num_rows = 1
         self._size = 0
-        self._first = np.zeros(1024, np.int64)
-        self._count = np.zeros(1024, np.int64)
-        self._place = np.zeros(8192, np.int64)
-        self._word = np.zeros(8192, np.uint64)
+        self._spans = np.zeros((1024, 2), np.int64)
+        """first pair, number of pairs"""
+        self._pairs = np.zeros((4096, 4), np.int64)
+        """place, word, place, word"""
 
-    def append(self, counts: NDArray[np.int64], places: NDArray[np.int64], words: NDArray[np.uint64]) -> int:
+    def append(self, counts: NDArray[np.int64], places: NDArray[np.int64], words: NDArray[np.int64]) -> int:
         """Add rows with these numbers of words. Returns the first new row; the others follow it."""
-        row, end_row, first, end = self.num_rows, self.num_rows + len(counts), self._size, self._size + len(words)
-        self._first, self._count = _grown(self._first, end_row), _grown(self._count, end_row)
-        self._place, self._word = _grown(self._place, end), _grown(self._word, end)
-        self._first[row:end_row] = first + np.cumsum(counts) - counts
-        self._count[row:end_row] = counts
-        self._place[first:end], self._word[first:end] = places, words
+        pairs = (counts + 1) // 2
+        first = self._size + np.cumsum(pairs) - pairs
+        row, end_row, end = self.num_rows, self.num_rows + len(counts), self._size + int(pairs.sum())
+        self._spans, self._pairs = _grown(self._spans, end_row), _grown(self._pairs, end)
+        self._spans[row:end_row, 0], self._spans[row:end_row, 1] = first, pairs
+        # Where a row's number of words is odd, the last pair's other half stays zero, which adds nothing.
+        at = np.repeat(2 * first - (np.cumsum(counts) - counts), counts) + np.arange(len(words))
+        halves = self._pairs.reshape(-1, 2)
+        halves[at, 0], halves[at, 1] = places, words
         self.num_rows, self._size = end_row, end
         return row
 
-    def expand(
-        self, rows: NDArray[np.int32], origins: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """(place + its row's origin, word) of every word of every row. Machine-size integers and `take` are quickest."""
-        counts = self._count.take(rows)
-        ends = np.cumsum(counts)
-        index = np.repeat(self._first.take(rows) - (ends - counts), counts)
-        index += _counting(len(index))
-        places = np.repeat(origins, counts)
-        places += self._place.take(index)
-        return places, self._word.take(index)
+    def add(self, rows: NDArray[np.int32], origins: NDArray[np.int64], page: NDArray[np.int64]) -> None:
+        """Add every word of every row to the page's words, at its place + its row's origin."""
+        heads = self._spans.take(rows, axis=0)
+        counts = heads[:, 1].copy()
+        heads[:, 0] += counts
+        heads[:, 0] -= np.cumsum(counts)
+        heads[:, 1] = origins
+        # One repeat of both numbers and one take of both words with their places: half the time of one by one.
+        heads = np.repeat(heads, counts, axis=0)
+        index = heads[:, 0] + _counting(len(heads))
+        pairs = self._pairs.take(index, axis=0)
+        for half in (0, 2):
+            np.add(pairs[:, half], heads[:, 1], out=index)
+            np.add.at(page, index, pairs[:, half + 1])
 
 
 class Atlas:
@@ -97,19 +106,21 @@ class Atlas:
         # Pages may be drawn from several threads; the store grows as it is read.
         self._lock = threading.Lock()
 
-    def words(self, slots: NDArray[np.int64], pens: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """(index, word): what to add to the page's words to draw each slot with its pen at that place.
+    def draw(self, slots: NDArray[np.int64], pens: NDArray[np.int64], page: NDArray[np.int64]) -> None:
+        """Add to the page's words what draws each slot with its pen at that place.
 
         Pens are in phases, `PHASES` a pixel, along the rows, `stride_px` pixels a row.
         """
         with self._lock:
-            keys = self._own_slots(slots) * _STANDS + (pens & (_STANDS - 1))
+            keys = self._own_slots(slots) * _STANDS
+            keys += pens & (_STANDS - 1)
             rows = self._row_of_key.take(keys)
             if not rows.all():
                 unbuilt = keys[rows == _UNBUILT]
                 self._build(np.unique(unbuilt - unbuilt % _STANDS + unbuilt % PHASES))
                 rows = self._row_of_key.take(keys)
-            return self._store.expand(rows, pens // _STANDS)
+        # Outside the lock: rows that have a number are complete, and a store that grows leaves them as they are.
+        self._store.add(rows, pens >> _STAND_BITS, page)
 
     def _own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """The slots, with the boxes of missing characters numbered on from the chain's glyphs."""
@@ -197,7 +208,7 @@ class Atlas:
         for alignment in range(_WORD_PX):
             shifted[:] = 0
             shifted[:, :, alignment : alignment + width] = levels
-            words = shifted.view(np.uint64)
+            words = shifted.view(np.int64)
             glyph, y, x = np.nonzero(words)
             places = ((y + top) * self.stride_px + left) // _WORD_PX + x
             first = self._store.append(np.bincount(glyph, minlength=num), places, words[glyph, y, x])
@@ -235,27 +246,31 @@ def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: i
     """
     atlas = atlas_for(measure.chain, measure.style.font_size_px, measure.style.page_width_px)
     pad, stride_px = atlas.pad_px, atlas.stride_px
-    x, slots, baseline = (glyphs.x_sub + SUB_PX // (2 * PHASES)) // (SUB_PX // PHASES), glyphs.slot, glyphs.baseline_px
-    near = (x >= -pad * PHASES) & (x < (width_px + pad) * PHASES) & (baseline < height_px + pad)
-    if not near.all():
+    x, slots, baseline = (glyphs.x_sub + (1 << _PHASE_SHIFT >> 1)) >> _PHASE_SHIFT, glyphs.slot, glyphs.baseline_px
+    first, end, bottom = -pad * PHASES, (width_px + pad) * PHASES, height_px + pad
+    if x.min(initial=0) < first or x.max(initial=0) >= end or baseline.max(initial=0) >= bottom:
+        near = (x >= first) & (x < end) & (baseline < bottom)
         x, slots, baseline = x[near], slots[near], baseline[near]
     # The page lies two borders away from every edge: pens may stand one border outside it, ink reaches one further.
     pens = baseline * (stride_px * PHASES)
     pens += x
     pens += 2 * pad * (stride_px + 1) * PHASES
-    if len(piled := _piled_up(pens // PHASES)):
+    if len(piled := _piled_up(pens)):
         slots, pens = np.delete(slots, piled), np.delete(pens, piled)
-    index, words = atlas.words(slots, pens)
-    ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.uint64)
-    np.add.at(ink, index, words)
+    ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.int64)
+    atlas.draw(slots, pens, ink)
     rows = ink.view(np.uint8).reshape(-1, stride_px)[2 * pad : 2 * pad + height_px]
     darkest = np.full(_round_up(width_px), MAX_LEVEL, np.uint8)  # a whole row: against one number it takes longer
     return np.minimum(rows[:, 2 * pad : 2 * pad + len(darkest)], darkest)
 
 
-def _piled_up(pens_px: NDArray[np.int64]) -> NDArray[np.int64]:
+def _piled_up(pens: NDArray[np.int64]) -> NDArray[np.int64]:
     """Which glyphs are one too many in one place, as in stacks of combining marks."""
-    return np.flatnonzero(np.abs(pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]) <= 2) + _MAX_OVERLAP
+    pens_px = pens >> _PHASE_BITS
+    steps = pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]
+    steps += 2
+    # As unsigned numbers those below zero are large, so that one comparison finds steps from -2 to 2.
+    return (steps.view(np.uint64) <= 4).nonzero()[0] + _MAX_OVERLAP
 
 
 @lru_cache(maxsize=1)
@@ -276,6 +291,6 @@ def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     """The array, or a copy at least twice as long with room for `size` elements."""
     if size <= len(array):
         return array
-    larger = np.zeros(max(size, 2 * len(array)), array.dtype)
+    larger = np.zeros((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

@@ -89,7 +89,7 @@ def complex_runs(
 def complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
     """Which characters need shaping; None, quickly, where none does."""
     global _is_complex
-    high = codes[codes >= _FIRST_COMPLEX_CODE]
+    high = codes.take((codes >= _FIRST_COMPLEX_CODE).nonzero()[0])
     if not len(high):
         return None
     if not len(_is_complex):
