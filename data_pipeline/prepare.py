@@ -45,7 +45,7 @@ class Preparation:
 
     def _compared(self, items: Iterable[Item]) -> Iterator[tuple[Item, Overlap | None]]:
         """Each item, a sample with its overlap; some at a time, since the guard compares many at little more cost."""
-        for batch in batches(items):
+        for batch in batches(items, _BATCH_ITEMS, _BATCH_CHARS):
             samples = [item for item in batch if isinstance(item, Sample)]
             overlaps = iter(self.guard.overlaps(samples) if self.guard and samples else ())
             for item in batch:
@@ -70,14 +70,14 @@ class Preparation:
         return self.guard.report() if self.guard else None
 
 
-def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+def batches(items: Iterable[Item], most_items: int, most_chars: int) -> Iterator[list[Item]]:
     """Neighbouring items together, bounded in number and in characters."""
     batch: list[Item] = []
     chars = 0
     for item in items:
         batch.append(item)
         chars += len(item.context) if isinstance(item, Sample) else 0
-        if len(batch) >= _BATCH_ITEMS or chars >= _BATCH_CHARS:
+        if len(batch) >= most_items or chars >= most_chars:
             yield batch
             batch, chars = [], 0
     if batch:

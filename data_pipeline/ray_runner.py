@@ -1,23 +1,21 @@
-"""The build's middle part over Ray Data: the same steps, spread over processes or machines; the same bytes out.
+"""The build's middle part over Ray: the same steps, spread over processes or machines; the same bytes out.
 
-Preparation (in order, in one process) writes its items to Parquet; Ray maps the files through `Worker`s, which keep
-teachers and event loop between files; outcomes come back in the items' order and go to the same collector as ever. Items
-and outcomes travel pickled: only this build's own processes write and read them. Over several machines, the build's
-folder must be one that all of them see.
+Preparation runs here, in order, and hands its items on in batches; `Worker`s, which keep teachers and event loop between
+batches, process them; their outcomes come back in the items' order and go to the same collector as ever. A batch is
+prepared while others are processed. Over several machines, the build's folder must be one that all of them see.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
-import shutil
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data_pipeline.paging import Paginate
-from data_pipeline.prepare import Item
+from data_pipeline.prepare import Item, batches
 from data_pipeline.process import LEDGER_NAME, Tools
 from data_pipeline.records import Outcome
 from data_pipeline.settings import BudgetSpec, BuildConfig
@@ -26,94 +24,80 @@ from seer.errors import InputError
 from seer.teaching.ledger import BudgetReached, Ledger
 from seer.teaching.settings import TeacherSpec
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-_ITEMS_PER_FILE = 256
-_BYTES_PER_FILE = 2 << 20
-_WORK_FOLDER = "work"
+_BATCH_ITEMS, _BATCH_CHARS = 256, 1 << 20
+_BATCHES_PER_WORKER = 2
+"""One in work, one at hand."""
+_BATCHES_AHEAD = 4
+"""How many batches for each worker may be done before an earlier one; more would only take memory."""
 STOPPED = (BuildStopped, BudgetReached)
 """What ends a build early, and goes back from a worker in the place of an outcome."""
 
 
 def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: Paginate | None) -> Iterator[Outcome]:
     """Outcomes of all items, in order. Starts a local Ray where none runs. Raises BuildStopped as the local runner does."""
-    import ray
-
-    work = Path(config.out).resolve() / _WORK_FOLDER
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
     # the lock is held here for the whole run; workers append to the same file
     ledger = Ledger(Path(config.out) / LEDGER_NAME) if _asks_teachers(config) else None
     try:
-        files = _write_items(items, work)
-        if not files:
-            return
         _start_ray(workers)
-        context = ray.data.DataContext.get_current()
-        context.execution_options.preserve_order = True
-        context.enable_progress_bars = False
         mine = _share_of_worker(config, workers, ledger)
-        # a block for each file, so that files spread over the workers; a worker reads its file itself
-        paths = [{"path": str(path)} for path in files]
-        dataset = ray.data.from_items(paths, override_num_blocks=len(paths)).map_batches(
-            Worker,
-            fn_constructor_args=(mine.model_dump_json(), paginate),
-            batch_size=1,
-            batch_format="numpy",
-            compute=ray.data.ActorPoolStrategy(size=workers),
-            num_cpus=1,
-        )
-        tables: Iterable[Any] = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-        expected = 0
-        for table in tables:
-            for index, told in zip(table["index"].to_pylist(), table["outcome"].to_pylist(), strict=True):
-                assert index == expected, f"item {index} came where {expected} was due"
-                expected += 1
-                outcome = pickle.loads(told)
-                if isinstance(outcome, STOPPED):
-                    raise outcome
-                yield outcome
+        with Crew(workers, mine.model_dump_json(), paginate) as crew:
+            for outcomes in crew.map(batches(items, _BATCH_ITEMS, _BATCH_CHARS)):
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    yield outcome
     finally:
         if ledger is not None:
             ledger.close()
-        shutil.rmtree(work, ignore_errors=True)
+
+
+class Crew:
+    """The workers of one run; they end with it."""
+
+    def __init__(self, workers: int, *arguments: Any) -> None:
+        import ray
+
+        self._ray = ray
+        start = ray.remote(Worker).options(num_cpus=1)
+        self._open: dict[Any, list[Any]] = {start.remote(*arguments): [] for _ in range(workers)}
+        """What each worker has not finished yet."""
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._open:
+            self._ray.kill(worker)
+
+    def map(self, batches: Iterable[Sequence[Item]]) -> Iterator[list[Outcome | BaseException]]:
+        """What becomes of each batch, in order. A batch is prepared, and taken in, while others are processed."""
+        ahead = _BATCHES_AHEAD * len(self._open)
+        waiting: deque[Any] = deque()
+        for batch in batches:
+            worker = self._next_worker()
+            waiting.append(worker.process.remote(batch))
+            self._open[worker].append(waiting[-1])
+            while len(waiting) >= ahead or (waiting and self._is_done(waiting[0])):
+                yield self._ray.get(waiting.popleft())
+        while waiting:
+            yield self._ray.get(waiting.popleft())
+
+    def _next_worker(self) -> Any:
+        """The worker with least to do, once it has room."""
+        while True:
+            worker = min(self._open, key=lambda one: len(self._open[one]))
+            if len(self._open[worker]) < _BATCHES_PER_WORKER:
+                return worker
+            self._ray.wait([ref for refs in self._open.values() for ref in refs])
+            for refs in self._open.values():
+                refs[:] = [ref for ref in refs if not self._is_done(ref)]
+
+    def _is_done(self, ref: Any) -> bool:
+        return bool(self._ray.wait([ref], timeout=0)[0])
 
 
 def _asks_teachers(config: BuildConfig) -> bool:
     return "teacher" in (config.judge.kind, config.reason.kind)
-
-
-def _write_items(items: Iterable[Item], work: Path) -> list[Path]:
-    """Write the items, many files of moderate size, since a file is what goes to a worker; returns the files."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema([("index", pa.int64()), ("item", pa.large_binary())])
-    index = size = 0
-    files: list[Path] = []
-    waiting: list[bytes] = []
-
-    def flush() -> None:
-        nonlocal size
-        numbers = range(index - len(waiting), index)
-        table = pa.table({"index": list(numbers), "item": waiting}, schema=schema)
-        files.append(work / f"items-{len(files):08d}.parquet")
-        # read once, on the same disk: neither pays for itself
-        pq.write_table(table, files[-1], compression="none", use_dictionary=False)
-        size = 0
-        waiting.clear()
-
-    for item in items:
-        waiting.append(pickle.dumps(item))
-        size += len(waiting[-1])
-        index += 1
-        if len(waiting) >= _ITEMS_PER_FILE or size >= _BYTES_PER_FILE:
-            flush()
-    if waiting:
-        flush()
-    return files
 
 
 def _start_ray(workers: int) -> None:
@@ -166,16 +150,9 @@ class Worker:
         self._process = self._tools.process(paginate)
         self._loop = asyncio.new_event_loop()
 
-    def __call__(self, batch: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
-        """Process the items of the file named in `batch`; one row for each item comes back."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def process(self, items: Sequence[Item]) -> list[Outcome | BaseException]:
+        """What becomes of each item; what ends the build stands in its place."""
         from data_pipeline.build import outcome_of
-
-        (path,) = batch["path"]
-        table = pq.read_table(str(path))
-        items = [pickle.loads(item) for item in table["item"].to_pylist()]
 
         async def run() -> list[Outcome | BaseException]:
             return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
@@ -184,6 +161,4 @@ class Worker:
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, STOPPED):
                 raise outcome
-        told = pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.large_binary())
-        # a table: out of lists Ray would make arrays in which each text takes the room of the longest
-        return pa.table({"index": table["index"], "outcome": told})
+        return outcomes
