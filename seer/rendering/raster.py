@@ -280,7 +280,7 @@ def _numbers(size: int) -> NDArray[np.int64]:
 
 def _counting(total: int) -> NDArray[np.int64]:
     """0, 1, 2 … below `total`, from a shared array: do not write to it."""
-    return _numbers(1 << max(17, (total - 1).bit_length()))[:total]
+    return _numbers(1 << max(16, (total - 1).bit_length()))[:total]
 
 
 def _round_up(width_px: int) -> int:
