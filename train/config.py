@@ -57,7 +57,7 @@ class ModelConfig(Record):
     """Freeze the part that maps vision features to text embeddings as well."""
     freeze_embeddings: bool = False
     attention: Literal["grouped", "sdpa", "flash_attention_2"] = "grouped"
-    """`grouped`: exact and padding-free outside attention, on any device. `sdpa`: a block mask over the packed row.
+    """`grouped`: exact and without padding, on any device. `sdpa`: a block mask over the packed row.
     `flash_attention_2`: variable-length kernels, on a GPU."""
     activation_checkpointing: bool = False
     compile: bool = False
