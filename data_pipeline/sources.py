@@ -277,8 +277,10 @@ def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
 
 
 def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
-    """Evidence given as quotes, or as [start, end] pairs of characters. A quote that is not there is refused."""
-    if isinstance(marked, list) and len(marked) == 2 and all(type(item) is int for item in marked):
+    """Evidence given as quotes, or as [start, end] of characters, each a step of reasoning; [start, end, step] says which.
+
+    A quote that is not there is refused."""
+    if isinstance(marked, list) and len(marked) in (2, 3) and all(type(item) is int for item in marked):
         marked = [marked]
     for hop, item in enumerate([marked] if isinstance(marked, str) else marked):
         if isinstance(item, str):
@@ -288,7 +290,8 @@ def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
             yield Evidence(start, start + len(item), hop)
             continue
         try:
-            start, end = (int(value) for value in item)
+            start, end, *step = (int(value) for value in item)
+            (hop,) = step or (hop,)
         except (TypeError, ValueError):
             raise Rejected("wrong_type", f"evidence {str(item)[:80]!r} is neither a quote nor [start, end]") from None
         if not 0 <= start < end <= len(context):

@@ -18,6 +18,7 @@ from seer.evaluation.report import build_report, write_report
 from seer.evaluation.runs import Run, load_run
 from seer.evaluation.tables import Case, Picture, Report, Section
 from seer.evaluation.variants import Progress, no_progress, weights_digest
+from seer.miniature.model import ROUNDS
 from seer.miniature.parse import pick_questions, read_document
 from seer.miniature.world import STYLE, Question
 from seer.schema import Answer, Document
@@ -59,9 +60,8 @@ def run_demo(
     started = time.perf_counter()
     source = read_document(document_file or DOCUMENT)
     document = render_text(source.text, STYLE, name=source.id)
-    reader = Reader.from_checkpoint(
-        model, ReadingPolicy(max_new_tokens=max(miniature.MAX_NEW_TOKENS.values())), device="cpu"
-    )
+    policy = ReadingPolicy(rounds=ROUNDS, max_new_tokens=max(miniature.MAX_NEW_TOKENS.values()))
+    reader = Reader.from_checkpoint(model, policy, device="cpu")
     console.print(f"{source.id}: {len(source.lines)} lines on {len(document.pages)} pages, shown as pictures:\n")
     console.print(source.text)
     asked = []

@@ -107,11 +107,13 @@ def frontier(
 def _variants(options: FrontierOptions) -> list[Variant]:
     from seer.config import load_config
     from seer.evaluation.frontier import TEXT, budgets, densities, frontier_variants
+    from seer.miniature.model import ROUNDS
     from seer.miniature.world import STYLE
     from seer.policy import ReadingPolicy
 
     own = options.data is None
-    policy = load_config(ReadingPolicy, None, options.settings or []).model_dump()
+    own_policy = [f"rounds={ROUNDS}"] if own else []
+    policy = load_config(ReadingPolicy, None, [*own_policy, *(options.settings or [])]).model_dump()
     styles = options.styles or (STYLE if own else "seer",)
     fonts = options.fonts or (MINIATURE_FONTS_PT if own and not options.styles else ())
     swept = densities(styles, fonts, [page_size(text) for text in options.page_sizes or ()])

@@ -27,7 +27,7 @@ from seer.evaluation.runfiles import write_whole
 from seer.evaluation.runs import Run, load_run
 from seer.evaluation.selections import count_invalid
 from seer.evaluation.variants import Engines, Progress, Variant, no_progress, run_variant
-from seer.miniature.model import SHIPPED
+from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, Kind, MiniatureDocument, Question, World
 
 MIX: dict[Kind, float] = {"single": 0.40, "paraphrase": 0.20, "hop": 0.15, "many": 0.10, "unanswerable": 0.15}
@@ -59,7 +59,7 @@ class Control:
 
 
 CONTROLS = (
-    Control("full", "seer"),
+    Control("full", "seer", {"rounds": ROUNDS}),
     Control("without-retrieve", "seer-k0"),
     Control("one-page", "seer", {"max_pages": 1}),
     Control("visual", "visual"),

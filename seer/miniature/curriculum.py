@@ -32,7 +32,7 @@ class LessonSet:
     crowded: bool = False
 
 
-EVERY_PAGE: dict[str, Any] = {"kinds": ("single", "hop", "many"), "call_share": 1.0}
+EVERY_PAGE: dict[str, Any] = {"kinds": ("single", "many"), "call_share": 1.0}
 """Finding all pages that a call must name, two and more for most names of a crowded document."""
 SETS = {
     "reading": LessonSet("reading", 4000),

@@ -149,28 +149,36 @@ def found(
 
 
 def conversation(document: MiniatureDocument, question: Question, as_text: Collection[int] = ()) -> Trajectory:
-    """Question, selection, retrieved text, reasoning, answer."""
-    turns = [
-        _prompt(document, question.text, as_text),
-        Turn(kind="call", pages=question.pages),
-        observation([_excerpt(document, page) for page in question.pages]),
+    """Question, selection and retrieved text for every step of reasoning, the reasoning, the answer."""
+    turns = [_prompt(document, question.text, as_text)]
+    for pages in rounds(document, question):
+        turns += [Turn(kind="call", pages=pages), observation([_excerpt(document, page) for page in pages])]
+    turns += [
         Turn(kind="think", text=reasoning(document, question)),
         Turn(kind="answer", text=question.answer),
     ]
     return _trajectory(document, question.id, turns, question)
 
 
+def rounds(document: MiniatureDocument, question: Question) -> list[tuple[int, ...]]:
+    """The pages of each select call: one call for each step of reasoning; one for nothing where there is no answer."""
+    spans = list(zip(question.evidence, question.steps, strict=True))
+    steps = sorted({*question.steps}) or [0]
+    return [tuple(sorted({_page_at(document, start) for (start, _), at in spans if at == step})) for step in steps]
+
+
 def reasoning(document: MiniatureDocument, question: Question) -> str:
     """What stands on each page, then the answer: as the data pipeline's template tells it."""
-    text = document.text
-    quotes = [
-        (text.count("\n", 0, start) // LINES_PER_PAGE + 1, text[start:end]) for start, end in sorted(question.evidence)
-    ]
+    quotes = [(_page_at(document, start), document.text[start:end]) for start, end in sorted(question.evidence)]
     return quoted_reasoning(quotes, question.answer, _wording(document))
 
 
 def _wording(document: MiniatureDocument) -> Wording:
     return CHINESE if document.language == "zh" else ENGLISH
+
+
+def _page_at(document: MiniatureDocument, offset: int) -> int:
+    return document.text.count("\n", 0, offset) // LINES_PER_PAGE + 1
 
 
 def _lines(document: MiniatureDocument, page: int) -> tuple[Line, ...]:

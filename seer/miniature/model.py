@@ -32,7 +32,9 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
     return build_small(path, seed=seed, shape=SHAPE, tokenizer=build_tokenizer())
 
 
-STAGES = (1, 2, 3, 4, 5, 6)
+ROUNDS = 2
+"""Select calls that its readings may make: it follows a pointer when it has read where it leads."""
+STAGES = (1, 2, 3, 4, 5, 6, 7)
 KEPT = ("step", "kind", "loss", "lr", "step_s")
 """Of a log's records: what the learning curve needs, and what evaluations found."""
 

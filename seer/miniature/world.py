@@ -76,6 +76,11 @@ class Question:
     evidence: tuple[tuple[int, int], ...]
     """Spans of the lines that answer it, in the order in which they are needed."""
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Of each span the step of reasoning that needs it: where a pointer leads is known only when it has been read."""
+        return tuple(range(len(self.evidence))) if self.kind == "hop" else (0,) * len(self.evidence)
+
 
 @dataclass(frozen=True)
 class MiniatureDocument:
@@ -101,7 +106,7 @@ class MiniatureDocument:
                 "question": question.text,
                 "context": self.text,
                 "answers": [question.answer],
-                "evidence": [list(span) for span in question.evidence],
+                "evidence": [[*span, step] for span, step in zip(question.evidence, question.steps, strict=True)],
                 "answerable": bool(question.pages),
                 "kind": question.kind,
                 "language": question.language,
