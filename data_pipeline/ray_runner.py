@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item, batches
 from data_pipeline.process import LEDGER_NAME, Tools
-from data_pipeline.records import Outcome
+from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BudgetSpec, BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
@@ -41,11 +42,10 @@ def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: 
         _start_ray(workers)
         mine = _share_of_worker(config, workers, ledger)
         with Crew(workers, mine.model_dump_json(), paginate) as crew:
-            for outcomes in crew.map(batches(items, _BATCH_ITEMS, _BATCH_CHARS)):
-                for outcome in outcomes:
-                    if isinstance(outcome, BaseException):
-                        raise outcome
-                    yield outcome
+            for outcome in crew.map(batches(items, _BATCH_ITEMS, _BATCH_CHARS)):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
     finally:
         if ledger is not None:
             ledger.close()
@@ -59,41 +59,45 @@ class Crew:
 
         self._ray = ray
         start = ray.remote(Worker).options(num_cpus=1)
-        self._open: dict[Any, list[Any]] = {start.remote(*arguments): [] for _ in range(workers)}
-        """What each worker has not finished yet."""
+        self._load: dict[Any, int] = {start.remote(*arguments): 0 for _ in range(workers)}
+        """How many batches each worker has not finished, as far as is known."""
+        self._open: dict[Any, Any] = {}
+        """Which worker has which batch."""
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._open:
+        for worker in self._load:
             self._ray.kill(worker)
 
-    def map(self, batches: Iterable[Sequence[Item]]) -> Iterator[list[Outcome | BaseException]]:
-        """What becomes of each batch, in order. A batch is prepared, and taken in, while others are processed."""
-        ahead = _BATCHES_AHEAD * len(self._open)
-        waiting: deque[Any] = deque()
+    def map(self, batches: Iterable[Sequence[Item]]) -> Iterator[Outcome | BaseException]:
+        """What becomes of each item, in order. A batch is prepared, and taken in, while others are processed."""
+        ahead = _BATCHES_AHEAD * len(self._load)
+        waiting: deque[tuple[Any, Sequence[Item]]] = deque()
         for batch in batches:
             worker = self._next_worker()
-            waiting.append(worker.process.remote(batch))
-            self._open[worker].append(waiting[-1])
-            while len(waiting) >= ahead or (waiting and self._is_done(waiting[0])):
-                yield self._ray.get(waiting.popleft())
+            told = worker.process.remote(batch)
+            self._load[worker] += 1
+            self._open[told] = worker
+            waiting.append((told, batch))
+            while waiting and (len(waiting) >= ahead or waiting[0][0] not in self._open):
+                yield from self._take(*waiting.popleft())
         while waiting:
-            yield self._ray.get(waiting.popleft())
+            yield from self._take(*waiting.popleft())
 
     def _next_worker(self) -> Any:
         """The worker with least to do, once it has room."""
-        while True:
-            worker = min(self._open, key=lambda one: len(self._open[one]))
-            if len(self._open[worker]) < _BATCHES_PER_WORKER:
-                return worker
-            self._ray.wait([ref for refs in self._open.values() for ref in refs])
-            for refs in self._open.values():
-                refs[:] = [ref for ref in refs if not self._is_done(ref)]
+        worker = min(self._load, key=lambda one: self._load[one])
+        while self._load[worker] >= _BATCHES_PER_WORKER:
+            (done,), _ = self._ray.wait(list(self._open))
+            worker = self._open.pop(done)
+            self._load[worker] -= 1
+        return worker
 
-    def _is_done(self, ref: Any) -> bool:
-        return bool(self._ray.wait([ref], timeout=0)[0])
+    def _take(self, told: Any, batch: Sequence[Item]) -> Iterator[Outcome | BaseException]:
+        for item, outcome in zip(batch, self._ray.get(told), strict=True):
+            yield with_source(outcome, item.context) if isinstance(item, Sample) else outcome
 
 
 def _asks_teachers(config: BuildConfig) -> bool:
@@ -151,7 +155,7 @@ class Worker:
         self._loop = asyncio.new_event_loop()
 
     def process(self, items: Sequence[Item]) -> list[Outcome | BaseException]:
-        """What becomes of each item; what ends the build stands in its place."""
+        """What becomes of each item, without the text that it came with; what ends the build stands in its place."""
         from data_pipeline.build import outcome_of
 
         async def run() -> list[Outcome | BaseException]:
@@ -161,4 +165,13 @@ class Worker:
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, STOPPED):
                 raise outcome
-        return outcomes
+        return [with_source(outcome, "") for outcome in outcomes]
+
+
+def with_source(outcome: Outcome | BaseException, source: str) -> Outcome | BaseException:
+    """The outcome with the document's text in its trajectories, or without. Who sent a long text to a worker has it, and
+    need not be sent it back."""
+    if isinstance(outcome, BaseException) or not outcome.trajectories:
+        return outcome
+    told = {form: one.model_copy(update={"source": source}) for form, one in outcome.trajectories.items()}
+    return replace(outcome, trajectories=told)
