@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a model that selects and answers: seven stages on a CPU, less than an hour on two cores.
 #   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
-#   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso
+#   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
 # Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
 # controls.
 idle() { # do the cores stand still for two seconds?
@@ -30,14 +30,15 @@ python -m seer.miniature.curriculum "$runs" --seed "$seed"
 for stage in 1 2 3 4 5 6 7; do
   train "$stage" "$runs/stage-$stage"
 done
-python -m seer.miniature.curriculum "$runs" --finish
+python -m seer.miniature.curriculum "$runs" --finish model
 evaluate=(seer eval miniature --model "$runs/model" --n 100 --seed "$seed" --report --out "$runs/evaluation")
 if [ "${2:-}" = iso ]; then
   without='data.drop_turns=["call", "observation"]'
   train 4 "$runs/iso-4" --set "$without"
   train 5 "$runs/iso-5" --set "$without" --set "model.path=$runs/iso-4/model"
   train 6 "$runs/iso-6" --set "$without" --set "model.path=$runs/iso-5/model"
-  train 7 "$runs/iso" --set "$without" --set "model.path=$runs/iso-6/model"
-  evaluate+=(--iso-model "$runs/iso/model")
+  train 7 "$runs/iso-7" --set "$without" --set "model.path=$runs/iso-6/model"
+  python -m seer.miniature.curriculum "$runs" --finish iso-model
+  evaluate+=(--iso-model "$runs/iso-model")
 fi
 "${evaluate[@]}"

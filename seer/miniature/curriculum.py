@@ -1,7 +1,7 @@
 """The curriculum's sets, as trajectory shards that `seer-train run configs/miniature-*.toml` reads.
 
     python -m seer.miniature.curriculum runs/miniature               # the sets, and a model that knows nothing
-    python -m seer.miniature.curriculum runs/miniature --finish      # the trained model in bf16, with its log
+    python -m seer.miniature.curriculum runs/miniature --finish model    # the trained model in bf16, with its logs
 
 Every set comes twice: to train on, and, from the validation world, to look at.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seer.miniature.lessons import Lesson, lessons
-from seer.miniature.model import build_untrained, finish
+from seer.miniature.model import ISO_STAGES, STAGES, build_untrained, finish
 from seer.miniature.world import World
 from seer.shards import MANIFEST_NAME, ShardWriter
 
@@ -51,6 +51,7 @@ SETS = {
     "asking-text": LessonSet("conversation", 10_000, 5, {"text_share": 1.0}),
     "asking": LessonSet("conversation", 20_000, 5),
     "asking-long": LessonSet("conversation", 30_000, 8),
+    "following": LessonSet("conversation", 16_000, 8, {"kinds": ("hop",)}, crowded=True),
     "asking-crowded": LessonSet("conversation", 10_000, 8, crowded=True),
 }
 """Every set by its folder's name."""
@@ -75,10 +76,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0, help="of the worlds and of the untrained model")
-    parser.add_argument("--finish", action="store_true", help="make OUT/model of the last stage")
+    parser.add_argument("--finish", choices=("model", "iso-model"), help="make OUT/<this> of the last stage's model")
     arguments = parser.parse_args()
     if arguments.finish:
-        finish(arguments.out, arguments.out / "model")
+        stages = ISO_STAGES if arguments.finish == "iso-model" else STAGES
+        finish(arguments.out, arguments.out / arguments.finish, stages)
         return
     write_curriculum(arguments.out / "lessons", arguments.seed)
     if not (arguments.out / "untrained").exists():

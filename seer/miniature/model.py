@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from seer.miniature.tokenizer import build_tokenizer
@@ -34,17 +35,20 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
 
 ROUNDS = 2
 """Select calls that its readings may make: it follows a pointer when it has read where it leads."""
-STAGES = (1, 2, 3, 4, 5, 6, 7)
+STAGES = ("stage-1", "stage-2", "stage-3", "stage-4", "stage-5", "stage-6", "stage-7")
+"""The stages' run folders, in order."""
+ISO_STAGES = (*STAGES[:3], "iso-4", "iso-5", "iso-6", "iso-7")
+"""Of the control that learns from the same data without select turns; no stage before has any."""
 KEPT = ("step", "kind", "loss", "lr", "step_s")
 """Of a log's records: what the learning curve needs, and what evaluations found."""
 
 
-def finish(runs: Path, out: Path) -> None:
+def finish(runs: Path, out: Path, stages: Sequence[str] = STAGES) -> None:
     """The last stage's model in bf16, with what every stage was told (config-N.toml) and how it went (log-N.jsonl)."""
-    trained = load(runs / f"stage-{STAGES[-1]}" / "model", device="cpu", dtype="bfloat16")
+    trained = load(runs / stages[-1] / "model", device="cpu", dtype="bfloat16")
     save(out, trained.model, trained.tokenizer, trained.scaling, trained.encoder.geometry)
-    for stage in STAGES:
-        folder = runs / f"stage-{stage}"
+    for stage, name in enumerate(stages, 1):
+        folder = runs / name
         shutil.copy(folder / "config.toml", out / f"config-{stage}.toml")
         with (out / f"log-{stage}.jsonl").open("w", encoding="utf-8") as log:
             for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
