@@ -127,7 +127,7 @@ class ShardSet(Sequence[Trajectory]):
 
     def pages_png(self, index: int) -> tuple[bytes, ...]:
         """The embedded page images of a record; empty where none were embedded."""
-        return tuple(self._read_row(index).get("pages_png") or ())
+        return tuple(self._read_row(index).get("pages_png") or ()) if self.manifest.embedded_pages else ()
 
     def verify(self) -> None:
         """Read everything and compare with the manifest. Raises InputError naming the first thing that is wrong."""

@@ -13,11 +13,12 @@ from train_fakes import recipe, samples, tiny_checkpoint, trajectories, trajecto
 from seer.encoding import CLASS_INDEX, CLASSES
 from seer.errors import InputError
 from seer.models import patchify
-from seer.rendering import render_text
+from seer.rendering import png_bytes, render_text
 from seer.schema import LossClass, Trajectory, Turn
+from seer.shards import write_shards
 from train.collate import collate
 from train.config import LossWeights
-from train.dataset import Rejection, Sample, TrajectoryDataset, make_sample, open_trajectories
+from train.dataset import Head, Rejection, Sample, TrajectoryDataset, make_sample, open_trajectories
 from train.pixels import BytePatchEmbed, byte_patches, join_patches
 
 PAPER_SOURCE = "Invoice\nLaptop $1,499.99\nMonitor $249.99\n"
@@ -46,6 +47,44 @@ def paper_trajectory() -> Trajectory:
 @pytest.fixture(scope="module")
 def checkpoint():
     return tiny_checkpoint()
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_embedded_pages_make_the_same_samples_as_drawn_ones(checkpoint, tmp_path: Path, head: bool) -> None:
+    """And it is they that are looked at: a set whose pictures were darkened gives darker patches."""
+    items = trajectories(3)
+
+    def stored(folder: str, change) -> TrajectoryDataset:
+        def embed(item: Trajectory) -> list[bytes]:
+            return [png_bytes(change(page.image())) for page in render_text(item.source, item.style).pages]
+
+        write_shards(tmp_path / folder, items, embed=embed)
+        opened = open_trajectories(tmp_path / folder)
+        return TrajectoryDataset(Head(opened, 2) if head else opened, recipe(checkpoint))
+
+    drawn = TrajectoryDataset(items, recipe(checkpoint))
+    same, dark = stored("same", lambda image: image), stored("dark", lambda image: image // 2)
+    for index in range(len(same)):
+        for field in dataclasses.fields(Sample):
+            assert np.array_equal(getattr(same[index], field.name), getattr(drawn[index], field.name)), field.name
+        # pages are resampled, and what overshoots is cut off: not to the last level
+        assert np.abs(dark[index].patches - drawn[index].patches / 2).mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("pictures", "message"),
+    [([b"no picture"], "cannot be read as a picture"), ([b"\x89PNG\r\n\x1a\n"], "picture"), ([b""], "picture")],
+)
+def test_broken_embedded_pages_are_named(checkpoint, pictures: list[bytes], message: str) -> None:
+    item = paper_trajectory()
+    with pytest.raises(InputError, match=message):
+        make_sample(item, recipe(checkpoint), pictures)
+    whole = png_bytes(render_text(PAPER_SOURCE, "seer").page(1).image())
+    with pytest.raises(InputError, match="picture"):
+        make_sample(item, recipe(checkpoint), [whole[: len(whole) // 2]])
+    two = item.model_copy(update={"turns": (item.turns[0].model_copy(update={"pages": (1, 2)}), *item.turns[1:])})
+    with pytest.raises(InputError, match=r"shows pages \[2\], but 1 came with it"):
+        make_sample(two, recipe(checkpoint), [whole])
 
 
 def test_golden_tokens_and_weights_of_the_papers_example(checkpoint) -> None:

@@ -96,6 +96,7 @@ def inspect(
         from train.config import BatchingConfig, LossWeights, TrainConfig
         from train.dataset import Recipe, make_sample, open_trajectories
         from train.inspection import to_html, to_terminal
+        from train.pages import pictures_of
 
         encoder, _, scaling = load_encoder(model)
         recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)
@@ -108,7 +109,7 @@ def inspect(
         last = min(first + count, len(trajectories))
         if first >= last:
             raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
-        results = [make_sample(trajectories[i], recipe) for i in range(first, last)]
+        results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in range(first, last)]
         if html is None:
             to_terminal(results, encoder)
         else:

@@ -20,8 +20,9 @@ import numpy as np
 from seer.encoding import CLASSES, Encoded, Encoder
 from seer.errors import InputError
 from seer.models import PixelScaling
-from seer.schema import LossClass, Page, Trajectory, Turn
+from seer.schema import LossClass, Trajectory, Turn
 from train.config import DataConfig, LossWeights, SetConfig
+from train.pages import ShownPage, embedded_pages, pictures_of, shown_pages
 from train.pixels import byte_patches, join_patches
 
 
@@ -87,10 +88,11 @@ class Recipe:
         return np.array([self.weights.of(loss_class) for loss_class in CLASSES], np.float32)
 
 
-def make_sample(trajectory: Trajectory, recipe: Recipe) -> Sample | Rejection:
-    """Encode one trajectory and draw the pages it shows. Pages of a rejected one are not drawn."""
+def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes] = ()) -> Sample | Rejection:
+    """Encode one trajectory with the pages it shows: `pictures`, its pages as PNG, where it came with them, else drawn from
+    its source. Pages of a rejected one are not drawn."""
     turns = [turn for turn in trajectory.turns if turn.kind not in recipe.drop_turns]
-    pages = shown_pages(trajectory, turns)
+    pages = embedded_pages(trajectory, turns, pictures) if pictures else shown_pages(trajectory, turns)
     encoded = encode_turns(turns, pages, recipe.encoder, trajectory.id)
     if len(encoded) > recipe.max_tokens:
         detail = (
@@ -114,24 +116,7 @@ def make_sample(trajectory: Trajectory, recipe: Recipe) -> Sample | Rejection:
     )
 
 
-def shown_pages(trajectory: Trajectory, turns: Sequence[Turn]) -> Mapping[int, Page]:
-    """The pages that a conversation shows as pictures, by number. Laid out now, drawn when asked."""
-    wanted = {page for turn in turns if turn.kind == "prompt" for page in turn.pages}
-    if not wanted:
-        return {}
-    from seer.rendering import render_text
-
-    document = render_text(trajectory.source, trajectory.style, name=trajectory.id)
-    missing = sorted(page for page in wanted if not 1 <= page <= len(document.pages))
-    if missing:
-        raise InputError(
-            f"trajectory '{trajectory.id}' shows pages {missing}, but its source has {len(document.pages)} in style "
-            f"'{trajectory.style.name}'; build it again from this source"
-        )
-    return {page: document.page(page) for page in wanted}
-
-
-def encode_turns(turns: Sequence[Turn], pages: Mapping[int, Page], encoder: Encoder, name: str) -> Encoded:
+def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder: Encoder, name: str) -> Encoded:
     sizes = {number: (page.width_px, page.height_px) for number, page in pages.items()}
     try:
         return encoder.encode(turns, sizes)
@@ -164,7 +149,7 @@ class TrajectoryDataset:
     def __getitem__(self, index: int) -> Sample | Rejection:
         result = self._cache.get(index)
         if result is None:
-            result = make_sample(self.trajectories[index], self.recipe)
+            result = make_sample(self.trajectories[index], self.recipe, pictures_of(self.trajectories, index))
             self._keep(index, result)
         if isinstance(result, Rejection):
             if self.over_long == "refuse" and result.reason == "over_long":
@@ -267,6 +252,9 @@ class Head(Sequence[Trajectory]):
 
     def __iter__(self) -> Iterator[Trajectory]:
         return (self[i] for i in range(self.size))
+
+    def pages_png(self, index: int) -> Sequence[bytes]:
+        return pictures_of(self.items, index)
 
 
 def supervised_classes(weights: LossWeights) -> tuple[LossClass, ...]:

@@ -24,6 +24,7 @@ from seer.models import PixelScaling
 from train.config import LossWeights
 from train.dataset import Recipe, Rejection, Sample, make_sample, open_trajectories
 from train.flops import flops_model
+from train.pages import pictures_of
 
 
 class SeerDataset(torch.utils.data.Dataset):
@@ -73,7 +74,7 @@ class SeerDataset(torch.utils.data.Dataset):
 
     def _make(self, place: tuple[int, int]) -> Sample | Rejection:
         chosen, index = place
-        return make_sample(self.sets[chosen][index], self.recipe)
+        return make_sample(self.sets[chosen][index], self.recipe, pictures_of(self.sets[chosen], index))
 
 
 def as_item(sample: Sample, recipe: Recipe) -> dict[str, Any]:
