@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from seer.errors import DocumentNotFound, InputError, SeerError
+from seer.command import EPILOG, run
+from seer.errors import DocumentNotFound, InputError
 
 if TYPE_CHECKING:
     from data_pipeline.settings import BuildConfig
 
 app = typer.Typer(
     name="seer-data",
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -248,18 +250,9 @@ def set_folders(folder: Path) -> list[Path]:
     return [folder]
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run `seer-data`. Errors that Seer raises on purpose print one line and end with their exit code."""
-    debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")
-    try:
-        app()
-    except SeerError as error:
-        if debug:
-            raise
-        print(f"seer-data: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run(app, "seer-data")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """The `seer` command: render, plan, ask, serve, evaluate, check.
 
 Every command prints one clear error and ends with exit code 2 on bad input (1 where an engine failed, 3 where the
-document does not answer the question); `--debug` before the command shows the traceback.
+document does not answer the question); `--debug` anywhere in it shows the traceback.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -15,42 +14,25 @@ import typer
 
 from seer import __version__
 from seer.apps import demo_cli, serving_cli
-from seer.errors import SeerError
+from seer.command import EPILOG, run
 from seer.evaluation.cli import app as evaluation
 from seer.rendering import cli as rendering
 
 app = typer.Typer(
     name="seer",
     help="Long documents read as page images; exact text where a question needs it.",
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 EXIT_NOT_ANSWERABLE = 3
-_debug = False
 
 
 def main() -> NoReturn:
     """Run the command line; the errors of `seer.errors` become one line and an exit code."""
-    run(app)
-
-
-def run(application: typer.Typer) -> NoReturn:
-    """Run any of the project's command lines with the same manners."""
-    try:
-        application(standalone_mode=True)
-    except SeerError as error:
-        if _debug:
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
-    sys.exit(0)
+    run(app, "seer")
 
 
 def _print_version(wanted: bool) -> None:
@@ -64,10 +46,8 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_print_version)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    global _debug
-    _debug = debug
+    """Nothing but `--version` comes before a command."""
 
 
 app.command()(rendering.render)

@@ -214,5 +214,5 @@ def test_inspect_shows_rejections_and_refuses_an_empty_range(tmp_path: Path) -> 
     shown = CliRunner().invoke(app, [*common, "--config", str(settings)])
     assert "rejected, over_long" in shown.output
     beyond = CliRunner().invoke(app, [*common, "--first", "5"])
-    assert beyond.exit_code == 2
-    assert "lies beyond the 1 trajectories" in beyond.output
+    assert isinstance(beyond.exception, InputError)
+    assert "lies beyond the 1 trajectories" in str(beyond.exception)

@@ -10,40 +10,42 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from seer.errors import InputError, SeerError
+from seer.command import EPILOG
+from seer.command import run as run_command
+from seer.errors import InputError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Train Seer models.")
+app = typer.Typer(
+    epilog=EPILOG, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Train Seer models."
+)
 
 ConfigPath = Annotated[Path, typer.Argument(help="A TOML file; see configs/.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, e.g. optimizer.lr=1e-6; may be repeated.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 @app.command()
-def run(config: ConfigPath, overrides: Overrides = None, debug: Debug = False) -> None:
+def run(config: ConfigPath, overrides: Overrides = None) -> None:
     """Train as a configuration says; continue where an earlier run of it stopped."""
-    with reporting(debug):
-        # threads that spin while they wait slow a shared CPU down manyfold; read when torch is first imported
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        from seer.config import load_config
-        from train.config import TrainConfig
-        from train.sft import fit
+    # threads that spin while they wait slow a shared CPU down manyfold; read when torch is first imported
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from seer.config import load_config
+    from train.config import TrainConfig
+    from train.sft import fit
 
-        resolved = load_config(TrainConfig, config, overrides or ())
-        summary = fit(resolved)
-        if int(os.environ.get("RANK", 0)) == 0:
-            loss = summary.last.get("loss")
-            typer.echo(
-                f"{summary.steps} steps in {summary.seconds:.0f} s ({summary.reason})"
-                + (f", loss {loss:.4f}" if loss is not None else "")
-                + f"; everything is in '{resolved.out}'"
-            )
+    resolved = load_config(TrainConfig, config, overrides or ())
+    summary = fit(resolved)
+    if int(os.environ.get("RANK", 0)) == 0:
+        loss = summary.last.get("loss")
+        typer.echo(
+            f"{summary.steps} steps in {summary.seconds:.0f} s ({summary.reason})"
+            + (f", loss {loss:.4f}" if loss is not None else "")
+            + f"; everything is in '{resolved.out}'"
+        )
 
 
 @app.command()
@@ -55,27 +57,25 @@ def plan(
     supervised_tokens: Annotated[int, typer.Option(min=1, help="Tokens learned in one micro-batch.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     overrides: Overrides = None,
-    debug: Debug = False,
 ) -> None:
     """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU."""
-    with reporting(debug):
-        from seer.config import load_config
-        from train.config import TrainConfig
-        from train.memory import plan_memory
-        from train.planning import alternatives, as_record, model_shape, show
+    from seer.config import load_config
+    from train.config import TrainConfig
+    from train.memory import plan_memory
+    from train.planning import alternatives, as_record, model_shape, show
 
-        resolved = load_config(TrainConfig, config, overrides or ())
-        glm, source = model_shape(resolved.model.path)
-        load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
-        planned = plan_memory(glm, resolved, gpus=gpus, **load)
-        record = as_record(planned, resolved, gpus=gpus, gpu_gib=gpu_gib)
-        if as_json:
-            typer.echo(json.dumps(record))
-            return
-        others = []
-        if record["verdict"] != "fits":
-            others = alternatives(glm, resolved, gpus=gpus, gpu_gib=gpu_gib, **load)
-        show(record, source, others)
+    resolved = load_config(TrainConfig, config, overrides or ())
+    glm, source = model_shape(resolved.model.path)
+    load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
+    planned = plan_memory(glm, resolved, gpus=gpus, **load)
+    record = as_record(planned, resolved, gpus=gpus, gpu_gib=gpu_gib)
+    if as_json:
+        typer.echo(json.dumps(record))
+        return
+    others = []
+    if record["verdict"] != "fits":
+        others = alternatives(glm, resolved, gpus=gpus, gpu_gib=gpu_gib, **load)
+    show(record, source, others)
 
 
 @app.command()
@@ -87,55 +87,34 @@ def inspect(
     count: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page instead.")] = None,
     overrides: Overrides = None,
-    debug: Debug = False,
 ) -> None:
     """Show trajectories token by token: what is given, what is learned, with which weight."""
-    with reporting(debug):
-        from seer.config import load_config
-        from seer.models import load_encoder
-        from train.config import BatchingConfig, LossWeights, TrainConfig
-        from train.dataset import Recipe, make_sample, open_trajectories
-        from train.inspection import to_html, to_terminal
-        from train.pages import pictures_of
+    from seer.config import load_config
+    from seer.models import load_encoder
+    from train.config import BatchingConfig, LossWeights, TrainConfig
+    from train.dataset import Recipe, make_sample, open_trajectories
+    from train.inspection import to_html, to_terminal
+    from train.pages import pictures_of
 
-        encoder, _, scaling = load_encoder(model)
-        recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)
-        if config is not None:
-            run_config = load_config(TrainConfig, config, overrides or ())
-            recipe = Recipe(
-                encoder, scaling, run_config.loss, run_config.batching.max_tokens, run_config.data.drop_turns
-            )
-        trajectories = open_trajectories(data)
-        last = min(first + count, len(trajectories))
-        if first >= last:
-            raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
-        results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in range(first, last)]
-        if html is None:
-            to_terminal(results, encoder)
-        else:
-            html.write_text(to_html(results, encoder), encoding="utf-8")
-            typer.echo(f"wrote '{html}'")
+    encoder, _, scaling = load_encoder(model)
+    recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)
+    if config is not None:
+        run_config = load_config(TrainConfig, config, overrides or ())
+        recipe = Recipe(encoder, scaling, run_config.loss, run_config.batching.max_tokens, run_config.data.drop_turns)
+    trajectories = open_trajectories(data)
+    last = min(first + count, len(trajectories))
+    if first >= last:
+        raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
+    results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in range(first, last)]
+    if html is None:
+        to_terminal(results, encoder)
+    else:
+        html.write_text(to_html(results, encoder), encoding="utf-8")
+        typer.echo(f"wrote '{html}'")
 
 
-class reporting:  # noqa: N801  reads as a statement
-    """Print a SeerError as one line and exit with its code; let everything else through."""
-
-    def __init__(self, debug: bool) -> None:
-        self.debug = debug
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SeerError) and not self.debug:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(error.exit_code) from None
-        if isinstance(error, KeyboardInterrupt):
-            raise typer.Exit(130) from None
-
-
-def main() -> None:
-    app(prog_name="seer-train")
+def main() -> NoReturn:
+    run_command(app, "seer-train")
 
 
 if __name__ == "__main__":

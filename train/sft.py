@@ -118,9 +118,11 @@ def is_due(done: int, every: int | None) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """For torchrun: the same as `seer-train run`."""
+    from seer.command import run as run_command
     from train.cli import app
 
-    app(["run", *(sys.argv[1:] if arguments is None else arguments)])
+    sys.argv[1:] = ["run", *(sys.argv[1:] if arguments is None else arguments)]
+    run_command(app, "seer-train")
 
 
 if __name__ == "__main__":
