@@ -49,10 +49,11 @@ def bench_stages(repeats: int) -> dict[str, float]:
     """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
     from seer.engines.base import Request, Sampling
     from seer.engines.hf import HFEngine
-    from seer.models import build_small, load
+    from seer.models import load
     from seer.protocol import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
+    from seer.small_models import build_small
 
     with tempfile.TemporaryDirectory() as folder:
         engine = HFEngine(load(build_small(folder), device="cpu"))
@@ -93,10 +94,10 @@ def bench_encoding(count: int) -> dict[str, float]:
     """Encode `count` conversations of about 8k tokens on one thread; scaled to 1,000."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from seer.encoding import Encoder
-    from seer.models import default_corpus, train_tokenizer
     from seer.protocol import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
+    from seer.small_models import default_corpus, train_tokenizer
 
     encoder = Encoder(train_tokenizer(default_corpus(), 2048))
     document = render_text(filler(0, characters=60_000), "seer")
@@ -187,7 +188,7 @@ def filler(seed: int, characters: int) -> str:
     """Prose that differs from seed to seed: the sample's sentences in another order."""
     import random
 
-    from seer.models import SAMPLE_PATH
+    from seer.small_models import SAMPLE_PATH
 
     sentences = [s.strip() for s in SAMPLE_PATH.read_text(encoding="utf-8").replace("\n", " ").split(". ") if s.strip()]
     draw = random.Random(seed)

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--server", action="store_true", help="also start `vllm serve` and read through it")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
-    from seer.models import build_small
+    from seer.small_models import build_small
 
     with tempfile.TemporaryDirectory() as folder:
         model = str(build_small(f"{folder}/model"))

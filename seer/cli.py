@@ -149,7 +149,7 @@ def make_small(
 ) -> None:
     """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing."""
     from seer.errors import InputError
-    from seer.models import build_small
+    from seer.small_models import build_small
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"'{out}' exists already; give a folder that does not")

@@ -58,10 +58,10 @@ def test_imports_run_one_way():
 LAYERS = (
     ("errors", "geometry"),
     ("schema",),
-    ("config",),
+    ("command", "config"),
     ("protocol",),
     ("collection", "encoding", "rendering", "shard_format", "shard_writer", "shards", "teaching"),
-    ("counting", "models"),
+    ("counting", "models", "small_models"),
     ("engines", "selection", "policy", "citations"),
     ("reading_state",),
     ("conversation",),

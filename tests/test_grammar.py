@@ -16,7 +16,7 @@ xgrammar = pytest.importorskip("xgrammar")
 
 
 def compiler(stop: str):
-    from seer.models import wrap_tokenizer
+    from seer.small_models import wrap_tokenizer
 
     encoder = small_encoder()
     tokenizer = wrap_tokenizer(encoder.full)

@@ -16,7 +16,8 @@ from torch import nn
 from transformers.models.glm4v.modeling_glm4v import Glm4VisionMlp, Glm4vRMSNorm, Glm4vTextMLP
 
 from seer.errors import ConfigError
-from seer.models import Checkpoint, PixelScaling, initialise
+from seer.models import Checkpoint, PixelScaling
+from seer.small_models import initialise
 from train.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns
 from train.collate import Batch
 from train.config import ModelConfig

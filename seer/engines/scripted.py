@@ -100,6 +100,6 @@ class ScriptedEngine:
 
 
 def _byte_tokenizer() -> object:
-    from seer.models import default_corpus, train_tokenizer
+    from seer.small_models import default_corpus, train_tokenizer
 
     return train_tokenizer(default_corpus(), 2048)
