@@ -137,9 +137,8 @@ def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -
             for call, seen in zip(steps[::2], steps[1::2], strict=True):
                 assert call.pages == tuple(e.page for e in seen.excerpts)
             assert sorted(page for call in steps[::2] for page in call.pages) == list(trajectory.relevant_pages)
-            assert len(steps) == (4 if trajectory.id.split("-")[-2] == "hop" else 2), (
-                "a pointer is followed once it was read"
-            )
+            assert (len(steps) > 2) == (trajectory.id.split("-")[-2] == "hop"), "a pointer is followed once it was read"
+            assert crowded or len(steps) <= 4
             assert answer.text in trajectory.answers
             assert answer.text == UNANSWERABLE or answer.text in think.text
 
@@ -151,8 +150,11 @@ def test_every_page_that_a_call_must_name_is_found() -> None:
         lines = trajectory.source.splitlines()
         for name, pages in re.findall(r"([^\W\d]+)\?\{[^\[]*\[([^\]]+)\]", trajectory.turns[-1].text):
             places = {i for i, line in enumerate(lines) if line.split()[0] == name}
-            targets = {lines[i].split(" → ")[1] for i in places if "→" in lines[i]}
-            places |= {i for i, line in enumerate(lines) if line.split()[0] in targets}
+            while targets := {lines[i].split(" → ")[1] for i in places if "→" in lines[i]}:
+                more = {i for i, line in enumerate(lines) if line.split()[0] in targets}
+                if more <= places:
+                    break
+                places |= more
             assert sorted({i // LINES_PER_PAGE + 1 for i in places}) == [int(page) for page in pages.split(", ")]
             several += 1
     assert several > 30
