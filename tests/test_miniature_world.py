@@ -108,7 +108,7 @@ def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
 
 
 @pytest.mark.parametrize("crowded", [False, True])
-@pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation"])
+@pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "leading", "conversation"])
 def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -> None:
     told = list(lessons(lesson, World(1, "train", crowded=crowded), 30, text_share=0.5))  # type: ignore[arg-type]
     assert len(told) == 30 and len({t.id for t in told}) == 30
@@ -132,6 +132,9 @@ def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -
             assert sorted(quotes) == sorted(line for line in shown if line.split()[0] in wanted)
             numbers = {line: excerpt.page for excerpt in prompt.excerpts for line in excerpt.text.splitlines()}
             assert [int(re.search(r"\d+", line)[0]) for line in said] == [numbers[quote] for quote in quotes]  # type: ignore[index]
+        elif lesson == "leading":
+            led = re.findall(r"→ ([^\W\d]+)[^→]*?\?\{[^\[]*\[(\d)\]", answer.text)
+            assert led and all(stood[name] == int(number) for name, number in led)
         elif lesson == "conversation":
             *steps, think = trajectory.turns[1:-1]
             for call, seen in zip(steps[::2], steps[1::2], strict=True):

@@ -36,9 +36,9 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
 
 ROUNDS = 2
 """Select calls that its readings may make: it follows a pointer when it has read where it leads."""
-STAGES = ("stage-1", "stage-2", "stage-3", "stage-4", "stage-5", "stage-6", "stage-7")
+STAGES = tuple(f"stage-{number}" for number in range(1, 9))
 """The stages' run folders, in order."""
-ISO_STAGES = (*STAGES[:3], "iso-4", "iso-5", "iso-6", "iso-7")
+ISO_STAGES = (*STAGES[:3], *(f"iso-{number}" for number in range(4, 9)))
 """Of the control that learns from the same data without select turns; no stage before has any."""
 KEPT = ("step", "kind", "loss", "lr", "step_s")
 """Of a log's records: what the learning curve needs, and what evaluations found."""
