@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to a model that selects and answers: eight stages on a CPU, less than an hour on two cores.
+# From nothing to a model that selects and answers: seven stages on a CPU, less than an hour on two cores.
 #   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
 #   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
 # Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
@@ -22,12 +22,12 @@ runs=runs/miniature
 
 train() { # stage, run folder, further settings
   [ -d "$2/model" ] && return
-  echo "$2: $(sed -n 's/^# The miniature, stage . of 8: //p' "configs/miniature-$1.toml")"
+  echo "$2: $(sed -n 's/^# The miniature, stage . of 7: //p' "configs/miniature-$1.toml")"
   seer-train run "configs/miniature-$1.toml" --set "out=$2" --set "seed=$seed" "${@:3}"
 }
 
 python -m seer.miniature.curriculum "$runs" --seed "$seed"
-for stage in 1 2 3 4 5 6 7 8; do
+for stage in 1 2 3 4 5 6 7; do
   train "$stage" "$runs/stage-$stage"
 done
 python -m seer.miniature.curriculum "$runs" --finish model
@@ -35,7 +35,7 @@ evaluate=(seer eval miniature --model "$runs/model" --n 100 --seed "$seed" --rep
 if [ "${2:-}" = iso ]; then
   without='data.drop_turns=["call", "observation"]'
   train 4 "$runs/iso-4" --set "$without"
-  for stage in 5 6 7 8; do
+  for stage in 5 6 7; do
     train "$stage" "$runs/iso-$stage" --set "$without" --set "model.path=$runs/iso-$((stage - 1))/model"
   done
   python -m seer.miniature.curriculum "$runs" --finish iso-model

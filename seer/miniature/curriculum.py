@@ -51,10 +51,6 @@ SETS = {
     "asking-text": LessonSet("conversation", 10_000, 5, {"text_share": 1.0}),
     "asking": LessonSet("conversation", 20_000, 5),
     "asking-long": LessonSet("conversation", 30_000, 8),
-    "leading-mixed": LessonSet("leading", 8000, 5, {"text_share": 0.5}),
-    "leading": LessonSet("leading", 10_000, 8),
-    "following-mixed": LessonSet("conversation", 10_000, 5, {"kinds": ("hop",), "text_share": 0.5}, crowded=True),
-    "following": LessonSet("conversation", 16_000, 8, {"kinds": ("hop",)}, crowded=True),
     "asking-crowded": LessonSet("conversation", 10_000, 8, crowded=True),
 }
 """Every set by its folder's name."""

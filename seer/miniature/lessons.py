@@ -18,7 +18,7 @@ from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
 from seer.teaching.template import CHINESE, ENGLISH, Wording, quoted_lines, quoted_reasoning
 
-Lesson = Literal["reading", "matching", "quoting", "finding", "leading", "conversation"]
+Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
 KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 2}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
@@ -41,7 +41,7 @@ def lessons(
     text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, drawn by
     `KIND_WEIGHTS` from those that a document has; for "finding" the kinds whose pages are to be found.
     """
-    if kinds and lesson in ("reading", "matching", "quoting", "leading"):
+    if kinds and lesson in ("reading", "matching", "quoting"):
         raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
     made = number = 0
     while made < count:
@@ -55,13 +55,11 @@ def lessons(
             yield matching(document, max_lines, call_share, rng)
         elif lesson == "quoting":
             yield quoting(document, rng)
-        elif lesson in ("finding", "leading"):
-            leading = lesson == "leading"
-            places = leads(document, rng) if leading else pages_of(document, kinds or FOUND_KINDS)
+        elif lesson == "finding":
+            places = pages_of(document, kinds or FOUND_KINDS)
             if not places:
                 continue
-            share = 1.0 if leading else call_share
-            yield found(document, lesson, _prompt(document, "", as_text), places, share, rng)
+            yield found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
         else:
             question = _draw_question(document.questions, kinds, rng)
             if question is None:
@@ -126,18 +124,6 @@ def quoting(document: MiniatureDocument, rng: random.Random) -> Trajectory:
 def pages_of(document: MiniatureDocument, kinds: Collection[Kind]) -> list[tuple[str, tuple[int, ...]]]:
     """The names that questions of these kinds ask for, each with its gold pages."""
     return [(question.name, question.pages) for question in document.questions if question.kind in kinds]
-
-
-def leads(document: MiniatureDocument, rng: random.Random) -> list[tuple[str, tuple[int, ...]]]:
-    """Pages as retrieval gives them, made up but for where they lead: a pointer among other names, and the page of its
-    target. What follows a select call in a second round, many times in one lesson."""
-    names = [line.name for line in document.lines]
-    led = []
-    for name, pages in pages_of(document, FOUND_KINDS):
-        lines = [f"{rng.choice(names)} → {name}", *rng.sample(names, rng.randint(0, LINES_PER_PAGE - 1))]
-        rng.shuffle(lines)
-        led.append(("\n".join(lines), pages))
-    return led
 
 
 def found(

@@ -35,8 +35,6 @@ Language = Literal["en", "zh"]
 LINES_PER_PAGE = 3
 MAX_PAGES = 8
 """The model has seen no longer documents."""
-MAX_CHAIN = 4
-"""Lines of a crowded document that a chain of pointers runs over; elsewhere it is two."""
 STYLE = STYLES["miniature"]
 
 ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {
@@ -135,8 +133,8 @@ class World:
         crowded: bool = False,
         num_names: int | None = None,
     ) -> None:
-        """`num_names`: only the first so many names of a language. `crowded`: nearly every line is a pointer, its target
-        (which may point on), or a name on several pages; for lessons, never to be examined in."""
+        """`num_names`: only the first so many names of a language. `crowded`: nearly every line is a pointer, its target,
+        or a name on several pages; for lessons, never to be examined in."""
         self.seed, self.split = seed, split
         self.chinese_share, self.max_pages, self.crowded, self.num_names = chinese_share, max_pages, crowded, num_names
 
@@ -174,23 +172,24 @@ class World:
             for page in sorted(pages):
                 put(page, Line(name, self._code(rng, name, codes)))
 
-        def point(*pages: int) -> None:
-            chain = [names.pop() for _ in pages]
-            for page, name, target in zip(pages, chain, chain[1:], strict=False):
-                put(page, Line(name, target=target))
-            put(pages[-1], Line(chain[-1], self._code(rng, chain[-1], set())))
+        def point(here: int, there: int) -> None:
+            name, target = names.pop(), names.pop()
+            put(here, Line(name, target=target))
+            put(there, Line(target, self._code(rng, target, set())))
 
         if self.crowded:
             while len(room := [page for page in range(num_pages) if free(page)]) > 1 and rng.random() < 0.9:
                 if rng.random() < 0.5:
                     repeat(rng.sample(room, rng.randint(2, min(len(room), 6))))
                 else:
-                    point(*rng.sample(room, rng.randint(2, min(len(room), MAX_CHAIN))))
+                    here, there = rng.sample(room, 2)
+                    point(here, there)
         else:
             if num_pages >= 4 and rng.random() < 0.5:
                 repeat(rng.sample(range(num_pages), rng.randint(4, min(num_pages, 6))))
             if rng.random() < 0.5:
-                point(*rng.sample(range(num_pages), 2))
+                here, there = rng.sample(range(num_pages), 2)
+                point(here, there)
         for i, line in enumerate(slots):
             if line is None:
                 name = names.pop()
@@ -240,13 +239,10 @@ def questions_about(
         elif name not in targets:
             yield ask("single", "single", name, name, lines[where[0]].code, where)
             yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)
-    place_of = {line.name: place for place, line in enumerate(lines)}
     for place, line in enumerate(lines):
         if line.target:
-            route = [place]
-            while target := lines[route[-1]].target:
-                route.append(place_of[target])
-            yield ask("hop", "hop", line.name, line.name, lines[route[-1]].code, route)
+            end = places[line.target][0]
+            yield ask("hop", "hop", line.name, line.name, lines[end].code, [place, end])
     printed = {line.name for line in lines} | targets
     absent = rng.choice([name for name in words if name not in printed])
     said = absent if rng.random() < 0.5 else words[absent]
