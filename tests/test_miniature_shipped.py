@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seer.evaluation.pages import page_score
-from seer.miniature.model import SHIPPED
+from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.policy import ReadingPolicy
 from seer.systems.base import Task, build_system
@@ -19,7 +19,7 @@ def test_single_facts_are_found_in_pictures_and_answered_from_text():
         for document in World(SEED, "test").documents(NUM_QUESTIONS)
     ]
     tasks = [Task(question.id, document.text, question.text) for document, question in asked]
-    policy = ReadingPolicy(max_new_tokens=64)
+    policy = ReadingPolicy(rounds=ROUNDS, max_new_tokens=64)
     system = build_system("seer", model=str(SHIPPED), style=STYLE, policy=policy, device="cpu")
     answers = system.answer_batch(tasks)
     pages = page_score((answer.selected_pages, one.pages) for answer, (_, one) in zip(answers, asked, strict=True))

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from seer.engines.hf import HFEngine
-from seer.miniature.model import SHIPPED
+from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.models import load
 from seer.policy import ReadingPolicy
@@ -30,7 +30,7 @@ def test_vllm_reads_as_transformers_does():
 
     asked = [(d, d.questions[n % len(d.questions)]) for n, d in enumerate(World(7, "test").documents(NUM_QUESTIONS))]
     tasks = [(render_text(d.text, STYLE, name=d.id), question.text) for d, question in asked]
-    policy = ReadingPolicy(max_new_tokens=224)
+    policy = ReadingPolicy(rounds=ROUNDS, max_new_tokens=224)
     engine = VLLMEngine(str(SHIPPED), max_model_len=2048, timeout_s=120)
     try:
         theirs = Reader(engine, policy=policy).ask_many(tasks)
