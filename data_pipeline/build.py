@@ -35,7 +35,6 @@ from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
 from seer.config import write_config
-from seer.engines.background import new_fast_loop
 from seer.errors import InputError
 from seer.shards import MANIFEST_NAME, read_manifest
 from seer.teaching.ledger import BudgetReached, Spending, lock
@@ -81,7 +80,7 @@ def build(
                 if on_progress:
                     on_progress(collector.tally, preparation.rows_read, None)
         else:
-            with asyncio.Runner(loop_factory=new_fast_loop) as loop:
+            with asyncio.Runner(loop_factory=_loop_factory()) as loop:
                 loop.run(_collect(preparation, collector, paginate, on_progress))
         return collector.finish(digest, preparation.report())
 
@@ -95,6 +94,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed: many short calls cost less there."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _collect(

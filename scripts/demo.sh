@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A small trained model reads, live, on a CPU, with nothing downloaded but packages. Leaves runs/demo/report.html.
 #   bash scripts/demo.sh [options of `seer demo`]    the model that is shipped
-#   bash scripts/demo.sh --train [options]           one trained from nothing before it reads: three quarters of an hour on two busy cores
+#   bash scripts/demo.sh --train [options]           one trained from nothing before it reads: an hour or two on two cores
 #   bash scripts/demo.sh --end-to-end [--out DIR]    every command of the project once, with a model that knows nothing
 here="$(dirname "$0")"
 road="${1:-}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to a model that selects and answers: seven stages on a CPU, less than an hour on two cores.
+# From nothing to a model that selects and answers: seven stages on a CPU, up to 5,700 steps of 0.6 to 1.5 s on two cores.
 #   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
 #   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
 # Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the

@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 
-def new_fast_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where it is installed: many short calls cost less there."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 class BackgroundLoop:
-    def __init__(self, name: str, factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
-        self._loop = factory()
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"seer-{name}", daemon=True)
         self._thread.start()
 
