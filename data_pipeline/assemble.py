@@ -3,7 +3,7 @@
 | form             | turns                                                               |
 |------------------|---------------------------------------------------------------------|
 | select           | prompt, call(relevant pages), observation(their text), think, answer |
-| select, in rounds| prompt, call, observation, call, observation, ..., think, answer     |
+| select, in rounds| prompt, call, observation, think, call, observation, think, answer   |
 | without_retrieve | prompt, call, observation without text, think, answer                |
 | iso_control      | prompt, think, answer                                                |
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from data_pipeline.chance import chance
 from data_pipeline.paging import pages_of
-from data_pipeline.reason import Reasoning
+from data_pipeline.reason import Reasoning, thoughts
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
 from seer.protocol import observation, observation_without_text
@@ -59,16 +59,20 @@ def _turns(
     form: str, sample: Sample, pages: Sequence[PageSpan], rounds: Sequence[tuple[int, ...]], reasoning: Reasoning
 ) -> Iterator[Turn]:
     yield Turn(kind="prompt", text=sample.question, pages=tuple(page.number for page in pages))
+    thought = reasoning.think
     if form == "without_retrieve":
         every = tuple(sorted(number for numbers in rounds for number in numbers))
         yield Turn(kind="call", pages=every)
         yield observation_without_text(every)
     elif form == "select":
         by_number = {page.number: page for page in pages}
-        for numbers in rounds:
+        *before, thought = thoughts(sample, reasoning, rounds)
+        for numbers, so_far in zip(rounds, [*before, ""], strict=True):
             yield Turn(kind="call", pages=numbers)
             yield observation([_excerpt(sample, by_number[number]) for number in numbers])
-    yield Turn(kind="think", text=reasoning.think)
+            if so_far:
+                yield Turn(kind="think", text=so_far)
+    yield Turn(kind="think", text=thought)
     yield Turn(kind="answer", text=reasoning.answer)
 
 

@@ -75,13 +75,14 @@ def messages(trajectory: Trajectory, how: Format) -> Messages:
             told.append({"role": "user", "content": _prompt(turn, how)})
         elif turn.kind == "call":
             call = f"{CONTROL.open_call}{render_call(turn.pages)}{CONTROL.close_call}"
-            told.append(_message("assistant", call, how))
+            told.append(_message("assistant", said + call, how))
+            said = ""
         elif turn.kind == "observation":
             told.append(_message(TOOL_ROLES[how], defused(render_observation(turn)), how))
         elif turn.kind == "think":
-            said = f"{CONTROL.open_think}{defused(turn.text)}{CONTROL.close_think}\n"
+            said = f"{CONTROL.open_think}{defused(turn.text)}{CONTROL.close_think}"
         else:
-            told.append(_message("assistant", said + defused(turn.text), how))
+            told.append(_message("assistant", (said and f"{said}\n") + defused(turn.text), how))
     return told
 
 

@@ -21,7 +21,7 @@ from data_pipeline.prompts import parse_reasoning, reason_messages, same_answer_
 from data_pipeline.records import PageSpan, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
 from seer.teaching.relevance import is_too_long
-from seer.teaching.template import CHINESE, ENGLISH, quoted_reasoning
+from seer.teaching.template import CHINESE, ENGLISH, quoted_lines, quoted_reasoning
 from seer.teaching.verdicts import parse_verdict
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Reasoning:
     answer: str
     made_by: str
     notes: dict[str, int] = field(default_factory=dict)
+    quotes: tuple[tuple[int, str], ...] = ()
+    """Of reasoning by quotation: page and quote of each line, so that it can be told call by call."""
 
 
 class Reasoner(Protocol):
@@ -126,7 +128,20 @@ def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequ
     quotes = [(number, quote) for number, quote in found if quote]
     if not quotes:
         return sample.reject("nothing_to_quote")
-    return Reasoning(quoted_reasoning(quotes, answer, wording), answer, "template")
+    return Reasoning(quoted_reasoning(quotes, answer, wording), answer, "template", quotes=tuple(quotes))
+
+
+def thoughts(sample: Sample, reasoning: Reasoning, rounds: Sequence[tuple[int, ...]]) -> list[str]:
+    """What is thought after each call's pages were read; "" for nothing.
+
+    A quotation follows the call that brought its page, so that the next call rests on what is written; a model's reasoning
+    is one piece and stands at the end.
+    """
+    *before, last = [[quote for quote in reasoning.quotes if quote[0] in numbers] for numbers in rounds]
+    if not last:
+        return [*[""] * len(before), reasoning.think]
+    wording = CHINESE if is_chinese(sample.question) else ENGLISH
+    return [*(quoted_lines(quotes, wording) for quotes in before), quoted_reasoning(last, reasoning.answer, wording)]
 
 
 def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:

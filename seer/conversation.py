@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from seer.citations import find_citations
+from seer.encoding import Encoder
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError, InputError, ProtocolError
 from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
@@ -33,6 +34,7 @@ from seer.reading_state import (
     full_text_prompt,
     full_text_tokens,
     gate_mode,
+    observation_fits,
     page_costs,
     page_room,
     pages_fit,
@@ -119,7 +121,12 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
             state.say(Turn(kind="call", pages=chosen))
             pages: tuple[int, ...] | None = chosen
         else:
+            before = len(state.turns)
             pages = yield from _select(state, left, required=round_number == 0)
+            if round_number and pages is not None and not observation_fits(state):
+                # its thinking took the room of what it asks for: it answers from what it has
+                state.take_back(before)
+                break
         if pages is None:  # the model went on to answer instead
             return _finish(state)
         if extender is not None:
@@ -136,7 +143,9 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
 def _select(
     state: ReadingState, allowed: tuple[int, ...], *, required: bool
 ) -> Generator[list[Request], list[Generation], tuple[int, ...] | None]:
-    """Ask for a call. Returns its pages; None where the model answered instead (`required` False)."""
+    """Ask for a call. Returns its pages; None where the model answered instead (`required` False).
+
+    Where no call is required, the model may think before it calls."""
     policy = state.policy
     constraint = SelectConstraint(allowed, policy.max_pages, required)
     room = policy.max_call_tokens if required else policy.max_new_tokens
@@ -150,11 +159,12 @@ def _select(
         if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
             _say_answer(state, generation)
             return None
-        parsed = parse_call_text(generation.raw, allowed, policy.max_pages)
+        thought, call = (None, generation) if required else split_thought(generation, state.encoder)
+        parsed = parse_call_text(call.raw, allowed, policy.max_pages)
         if not parsed.deviations:
-            if generation.ids is not None:
-                state.written[len(state.turns)] = generation.ids
-            state.say(Turn(kind="call", pages=parsed.pages), generation)
+            if thought is not None:
+                _say_written(state, Turn(kind="think", text=_text_of(thought)), thought)
+            _say_written(state, Turn(kind="call", pages=parsed.pages), call)
             return parsed.pages
         if policy.on_invalid_call != "reask" or attempt == policy.reasks:
             break
@@ -164,8 +174,39 @@ def _select(
         raise ProtocolError(
             f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject"
         )
-    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    if thought is not None:
+        state.say(Turn(kind="think", text=_text_of(thought)))
+    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations)
     return parsed.pages
+
+
+def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Generation | None, Generation]:
+    """What the model thought before its call, and the call, which keeps what both have cost. (None, all of it) where no
+    closed thinking stands before the call."""
+    names = [name for name, _ in generation.parts]
+    start = names.index(CONTROL.open_call)
+    spoken = [name for name in names[:start] if name]
+    if spoken != [CONTROL.open_think, CONTROL.close_think] or names[0] != spoken[0] or names[start - 1] != spoken[1]:
+        return None, generation
+    ids = generation.ids
+    if ids is None or encoder is None:
+        before = after = None
+    else:
+        at = ids.index(encoder.control(CONTROL.open_call))
+        before, after = ids[:at], ids[at:]
+    thought = Generation(parts=generation.parts[:start], ids=before)
+    return thought, replace(generation, parts=generation.parts[start:], ids=after)
+
+
+def _text_of(generation: Generation) -> str:
+    return "".join(text for _, text in generation.parts)
+
+
+def _say_written(state: ReadingState, turn: Turn, generation: Generation) -> None:
+    """Say a turn as the ids that the model wrote, where they are known. What it cost is in the call's record."""
+    if generation.ids is not None:
+        state.written[len(state.turns)] = generation.ids
+    state.say(turn, generation if turn.kind == "call" else None)
 
 
 def _extend(
@@ -283,8 +324,8 @@ def split_answer(parts: Sequence[tuple[str, str]]) -> tuple[str, str, bool]:
 
 
 def _finish(state: ReadingState) -> Answer:
-    said = {turn.kind: turn.text for turn in state.turns if turn.kind in ("think", "answer")}
-    text = said.get("answer", "")
+    text = "".join(turn.text for turn in state.turns if turn.kind == "answer")
+    thoughts = "\n".join(turn.text for turn in state.turns if turn.kind == "think")
     if not text.strip():
         last = state.steps[-1]
         cause = "no answer within the token limit" if last.finish == "length" else "the model gave no answer"
@@ -297,7 +338,7 @@ def _finish(state: ReadingState) -> Answer:
         status=status,
         cause=cause,
         selected_pages=tuple(sorted(state.selected)),
-        citations=find_citations(state.document, retrieved, text, said.get("think", "")),
+        citations=find_citations(state.document, retrieved, text, thoughts),
         usage=usage_of(state),
         trace=tuple(state.steps),
     )

@@ -158,6 +158,8 @@ _MAY_FOLLOW = {
     "call": {"observation"},
     "observation": {"call", "think", "answer"},
     "think": {"answer"},
+    # what was read may be thought over before more is asked for; the first call is asked for at once
+    "observation, think": {"call", "answer"},
     "answer": set[str](),
 }
 
@@ -168,7 +170,7 @@ def _check_order(turns: Sequence[Turn]) -> None:
         if turn.kind not in _MAY_FOLLOW[previous]:
             allowed = ", ".join(sorted(_MAY_FOLLOW[previous])) or "nothing"
             raise InputError(f"turn '{turn.kind}' after '{previous or 'the start'}'; there may follow: {allowed}")
-        previous = turn.kind
+        previous = "observation, think" if (previous, turn.kind) == ("observation", "think") else turn.kind
 
 
 # ── What the tool answers ────────────────────────────────────────────────────────────────────────

@@ -64,6 +64,11 @@ class ReadingState:
         if self.on_step:
             self.on_step(step)
 
+    def take_back(self, turns: int) -> None:
+        """Only the first so many turns stand; the steps keep what was said."""
+        del self.turns[turns:]
+        self.written = {index: ids for index, ids in self.written.items() if index < turns}
+
     def shown(self) -> dict[int, Page]:
         return {n: self.document.page(n) for turn in self.turns if turn.kind == "prompt" for n in turn.pages}
 
@@ -96,7 +101,9 @@ def usage_of(state: ReadingState) -> Usage:
     usage = Usage(prompt=asked[-1] if asked else 0, completion=completion, cached=cached, full_text=state.full_text)
     if state.encoder is None or not state.turns:
         return usage
-    given = [turn for turn in state.turns if turn.kind not in ("think", "answer")]
+    given = list(state.turns)
+    while given[-1].kind in ("think", "answer"):  # what the last request was answered with
+        given.pop()
     encoded = state.encoder.encode(
         given, state.shown_sizes(), {i: ids for i, ids in state.written.items() if i < len(given)}
     )
@@ -142,6 +149,13 @@ def another_round_fits(state: ReadingState) -> bool:
     if state.cap is None:
         return True
     return state.prompt_tokens() + state.policy.max_call_tokens + observation_tokens(state, ()) <= state.cap
+
+
+def observation_fits(state: ReadingState) -> bool:
+    """Under the gate's cap: is there room for the shortest observation after what has been said?"""
+    if state.cap is None:
+        return True
+    return state.prompt_tokens() + observation_tokens(state, ()) <= state.cap
 
 
 def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:

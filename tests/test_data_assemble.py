@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from data_pipeline.assemble import assemble, selection_rounds
 from data_pipeline.paging import fixed_pages, layout_pages, pages_of
-from data_pipeline.reason import Reasoning
+from data_pipeline.reason import Reasoning, template_reasoning
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import AssembleSpec
 from seer.protocol import parse_call, render_call
@@ -96,6 +96,26 @@ def test_rounds_follow_the_hops_of_the_evidence() -> None:
         "think",
         "answer",
     ]
+
+
+def test_quotations_are_told_call_by_call() -> None:
+    last = pages_of([(7000, 7010)], PAGES)
+    relevant = (1, *last)
+    reasoning = template_reasoning(SAMPLE, PAGES, relevant)
+    spec = AssembleSpec.model_validate({"multi_round_share": 1.0})
+    options = {"style": STYLE, "seed": 0, "judged_by": "gold"}
+    told = assemble(SAMPLE, PAGES, relevant, reasoning, spec=spec, **options)["select"].turns
+    kinds = [turn.kind for turn in told]
+    assert kinds == ["prompt", "call", "observation", "think", "call", "observation", "think", "answer"]
+    assert told[3].text.startswith(f"Image {last[0]} says: ") and "answer" not in told[3].text
+    assert told[6].text.startswith("Image 1 says: ") and told[6].text.endswith("So the answer is: yes")
+    assert sorted(f"{told[3].text}\n{told[6].text}".splitlines()) == sorted(reasoning.think.splitlines())
+    (whole,) = [
+        turn.text
+        for turn in assemble(SAMPLE, PAGES, relevant, reasoning, spec=AssembleSpec(), **options)["select"].turns
+        if turn.kind == "think"
+    ]
+    assert whole == reasoning.think
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ import pytest
 from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol import EXAMPLE, PROMPT
+from test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
 
 from seer.encoding import CLASSES, Encoder, neutralise, restore
 from seer.errors import ModelError
@@ -155,9 +155,9 @@ def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
     for turn in turns[1:]:
         if turn.kind == "call":
             function = {"name": "select", "arguments": {"indices": list(turn.pages)}}
-            messages.append(
-                {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
-            )
+            call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+            messages.append(call | ({"reasoning_content": thinking} if thinking else {}))
+            thinking = None
         elif turn.kind == "observation":
             messages.append({"role": "tool", "content": render_observation(turn)})
         elif turn.kind == "think":
@@ -167,18 +167,19 @@ def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
     return messages
 
 
-@pytest.mark.parametrize("n", [1, 3, 5])
-def test_the_saved_chat_template_gives_our_prompt(small_checkpoint, small_checkpoint_dir, n):
+@pytest.mark.parametrize(("turns", "n"), [(EXAMPLE, 1), (EXAMPLE, 3), (EXAMPLE, 5), (TWO_ROUNDS, 6), (TWO_ROUNDS, 8)])
+def test_the_saved_chat_template_gives_our_prompt(small_checkpoint, small_checkpoint_dir, turns, n):
     from PIL import Image
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(small_checkpoint_dir, local_files_only=True)
-    messages = chat_messages(EXAMPLE[:n])
-    text = processor.apply_chat_template(messages, add_generation_prompt=n != 5, tokenize=False)
+    messages = chat_messages(turns[:n])
+    finished = turns[n - 1].kind == "answer"
+    text = processor.apply_chat_template(messages, add_generation_prompt=not finished, tokenize=False)
     images = [Image.new("L", SIZES[page]) for page in PROMPT.pages]
     theirs = processor(text=[text], images=images, return_tensors="np")
-    ours = small_checkpoint.encoder.encode(EXAMPLE[:n], SIZES)
-    expected = ours.ids if n < 5 else ours.ids[:-1]  # a finished chat leaves the stop token to the next turn
+    ours = small_checkpoint.encoder.encode(turns[:n], SIZES)
+    expected = ours.ids[:-1] if finished else ours.ids  # a finished chat leaves the stop token to the next turn
     np.testing.assert_array_equal(theirs["input_ids"][0], expected)
     np.testing.assert_array_equal(theirs["mm_token_type_ids"][0], ours.mm_token_type_ids()[: len(expected)])
 

@@ -9,11 +9,11 @@ from fakes import make_document
 from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf import HFEngine
 from seer.policy import ReadingPolicy
-from seer.protocol import CONTROL, parse_call_text
+from seer.protocol import CONTROL, parse_call_text, render_call
 from seer.reading import Reader
 from seer.schema import Status, Turn
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 DOCUMENT = make_document([f"Page {i}: item {i} costs {i * 1111} dollars.\n" for i in range(1, 7)])
 
 
@@ -81,6 +81,48 @@ def test_a_free_generation_writes_no_stray_control_token(engine):
     (generation,) = engine.generate([prompt("q", sampling=Sampling(64, 2.0, seed=1))])
     allowed = {CONTROL.open_think, CONTROL.close_think, CONTROL.user, CONTROL.end_of_text}
     assert {name for name, _ in generation.parts if name} <= allowed
+
+
+def test_a_call_that_is_not_required_comes_at_once_or_after_thinking(engine):
+    """Every token is drawn at random: <tool_call> comes first or right behind </think>, then the call is valid."""
+    encoder = engine.encoder
+    opening, think, close = (
+        encoder.control(name) for name in (CONTROL.open_call, CONTROL.open_think, CONTROL.close_think)
+    )
+    suppressed = engine._grammars.gate(None)._suppressed
+
+    def allowed(gate) -> torch.Tensor:
+        logits = torch.zeros(engine._grammars.vocabulary)
+        gate.mask(logits)
+        return torch.isfinite(logits)
+
+    gate = engine._grammars.gate(SelectConstraint((1, 2), 2, required=False))
+    assert allowed(gate)[opening] and allowed(gate)[think]
+    assert not allowed(gate)[[token for token in suppressed if token != opening]].any()
+    assert not gate.accept(think)
+    for token in encoder.encode_text("so far"):
+        assert not allowed(gate)[suppressed].any()
+        gate.accept(token)
+    assert not gate.accept(close)
+    assert allowed(gate)[opening] and allowed(gate).sum() > 100
+    assert not gate.accept(opening)
+    body = encoder.encode_text(render_call((2,)))
+    for token in body:
+        assert allowed(gate)[token]
+        assert not gate.accept(token)
+    assert allowed(gate)[encoder.control(CONTROL.close_call)]
+    assert gate.accept(encoder.control(CONTROL.close_call))
+
+
+@pytest.mark.parametrize("constraint", [None, SelectConstraint((1, 2), 2)])
+def test_thinking_opens_no_way_to_a_call_where_none_is_allowed(engine, constraint):
+    gate = engine._grammars.gate(constraint)
+    if constraint is None:
+        for name in (CONTROL.open_think, CONTROL.close_think):
+            gate.accept(engine.encoder.control(name))
+    logits = torch.zeros(engine._grammars.vocabulary)
+    gate.mask(logits)
+    assert bool(torch.isfinite(logits[engine.encoder.control(CONTROL.open_call)])) == (constraint is not None)
 
 
 def test_the_second_stage_feeds_only_what_is_new(engine):

@@ -87,6 +87,34 @@ def test_a_conversation_is_read_in_two_stages(continuation):
     assert f"Text from image 1: {TEXTS[0]}\nText from image 3: {TEXTS[2]}" in last
 
 
+@pytest.mark.parametrize("continuation", ["tool", "assistant", "user"])
+def test_thinking_before_a_further_call_is_part_of_its_message(continuation):
+    says = [
+        Say('<tool_call>{"name": "select", "indices": [1]}</tool_call>'),
+        Say('<think>And </think\u200c>?</think><tool_call>{"name": "select", "indices": [3]}</tool_call>'),
+        Say("$1,749.98"),
+    ]
+    with engine_for(lambda body, number: says[number], continuation=continuation) as (engine, server):
+        answer = Reader(engine, policy=ReadingPolicy(rounds=2)).ask(DOCUMENT, "What is the total?")
+    assert (answer.text, answer.selected_pages) == ("$1,749.98", (1, 3))
+    assert not any(step.deviations for step in answer.trace)
+    messages = server.asked[2]["messages"]
+    if continuation == "tool":
+        assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * 2]
+        assert "reasoning_content" not in messages[1]
+        told = messages[3]["reasoning_content"]
+        assert [message["tool_calls"][0]["id"] for message in messages[1::2]] == ["call_0", "call_1"]
+        assert [message["tool_call_id"] for message in messages[2::2]] == ["call_0", "call_1"]
+    elif continuation == "user":
+        assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2, "user"]
+        told, call = messages[4]["content"].split("\n")
+        assert json.loads(call)["indices"] == [3]
+    else:
+        said = messages[-1]["content"]
+        told = said.partition("<think>")[2].partition("</think><tool_call>")[0]
+    assert told.startswith("And ") and "</think>" not in told
+
+
 def test_a_question_that_is_empty_is_refused_as_by_every_engine():
     with engine_for(reading_script) as (engine, _):
         with pytest.raises(InputError, match="the question is empty"):

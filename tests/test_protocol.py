@@ -36,6 +36,17 @@ EXAMPLE = (
 )
 
 
+TWO_ROUNDS = (
+    PROMPT,
+    Turn(kind="call", pages=(1,)),
+    observation([Excerpt(page=1, start=0, text="The desk costs what page 3 says.")]),
+    Turn(kind="think", text="On to page 3."),
+    Turn(kind="call", pages=(3,)),
+    observation([Excerpt(page=3, start=40, text="$449.99")]),
+    *EXAMPLE[3:],
+)
+
+
 def spelled(pieces) -> str:
     return "".join(piece.value for piece in pieces)
 
@@ -66,9 +77,17 @@ def test_loss_classes_follow_who_speaks():
     assert "Text from image" not in written
 
 
-@pytest.mark.parametrize("n", range(1, len(EXAMPLE)))
-def test_every_prefix_of_a_conversation_is_a_prefix_of_its_pieces(n):
-    assert layout(EXAMPLE)[: len(layout(EXAMPLE[:n]))] == layout(EXAMPLE[:n])
+@pytest.mark.parametrize("turns", [EXAMPLE, TWO_ROUNDS])
+def test_every_prefix_of_a_conversation_is_a_prefix_of_its_pieces(turns):
+    for n in range(1, len(turns)):
+        assert layout(turns)[: len(layout(turns[:n]))] == layout(turns[:n])
+
+
+def test_what_was_read_may_be_thought_over_before_more_is_asked_for():
+    text = spelled(layout(TWO_ROUNDS))
+    assert "says.\n<think>On to page 3.</think><tool_call>" in text
+    thought = next(piece for piece in layout(TWO_ROUNDS) if piece.value == "On to page 3.")
+    assert thought.loss_class is LossClass.THINK
 
 
 @pytest.mark.parametrize(
@@ -79,6 +98,8 @@ def test_every_prefix_of_a_conversation_is_a_prefix_of_its_pieces(n):
         (PROMPT, EXAMPLE[2]),
         (PROMPT, EXAMPLE[1], EXAMPLE[4]),
         (PROMPT, EXAMPLE[4], EXAMPLE[4]),
+        (PROMPT, EXAMPLE[3], EXAMPLE[1]),
+        (*EXAMPLE[:4], EXAMPLE[3]),
     ],
 )
 def test_impossible_orders_are_refused(turns):

@@ -153,6 +153,57 @@ def test_a_model_may_answer_before_its_rounds_are_used_up():
     assert len(asked.engine.requests) == 2
 
 
+def thinks_and_calls(pages: int, thought: str = "so far"):
+    """A script that, after its first call, thinks before it asks for the next page."""
+
+    def say(request: Request) -> str:
+        if request.constraint is None or request.constraint.allowed[0] > pages:
+            return "<think>so</think>\nforty-two<|user|>"
+        before = "" if request.constraint.required else f"<think>{thought}</think>"
+        return f"{before}<tool_call>{render_call(request.constraint.allowed[:1])}</tool_call>"
+
+    return say
+
+
+def test_a_model_may_think_before_it_calls_again():
+    asked = reader(thinks_and_calls(2, 'It says "The desk is brown."'), rounds=3)
+    answer = asked.ask(DOCUMENT, "q")
+    kinds = [step.turn.kind for step in answer.trace]
+    assert kinds == ["prompt", *["call", "observation", "think"] * 2, "answer"]
+    assert (answer.text, answer.selected_pages, answer.status) == ("forty-two", (1, 2), Status.ANSWERED)
+    assert not any(step.deviations for step in answer.trace)
+    assert [citation.quote for citation in answer.citations] == ["The desk is brown."]
+    # what was written stands in the next prompt as the very ids
+    last = asked.engine.requests[-1]
+    encoded = small_encoder().encode(last.turns, last.page_sizes, last.written)
+    assert answer.usage.prompt == len(encoded) and {1, 3, 4} == {*last.written}
+    assert encoded.ids.tolist() == small_encoder().encode(last.turns, last.page_sizes).ids.tolist()
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["so far", "<think>never closed", "<think>a</think> then", "and <think>a</think>", "<think>a<think>b</think>"],
+)
+def test_what_stands_before_a_call_and_is_no_thinking_is_named(before):
+    def say(request: Request) -> str:
+        if request.constraint is None:
+            return "forty-two<|user|>"
+        head = "" if request.constraint.required else before
+        return f"{head}<tool_call>{render_call(request.constraint.allowed[:1])}</tool_call>"
+
+    answer = reader(say, rounds=2).ask(DOCUMENT, "q")
+    assert answer.selected_pages == (1, 2)
+    assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [(), ("text_around",)]
+
+
+def test_thinking_that_takes_the_room_of_what_it_asks_for_is_taken_back():
+    document = make_document(["word " * 400, "other " * 400])
+    script = thinks_and_calls(2, "long " * 4000)
+    answer = reader(script, rounds=2, mode="auto", max_call_tokens=32, max_new_tokens=8000).ask(document, "q")
+    assert (answer.status, answer.text, answer.selected_pages) == (Status.ANSWERED, "forty-two", (1,))
+    assert answer.usage.prompt <= answer.usage.full_text
+
+
 # ── Budgets ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -169,10 +220,11 @@ def test_retrieved_tokens_never_exceed_their_cap(cap):
 
 
 def eager(request: Request) -> str:
-    """Asks for as much as it may, as often as it may."""
+    """Asks for as much as it may, as often as it may, and thinks about it."""
     if request.constraint is None:
         return "x<|user|>"
-    return f"<tool_call>{render_call(request.constraint.allowed[: request.constraint.max_pages])}</tool_call>"
+    thought = "" if request.constraint.required else f"<think>{request.turns[0].text * 3}</think>"
+    return f"{thought}<tool_call>{render_call(request.constraint.allowed[: request.constraint.max_pages])}</tool_call>"
 
 
 @given(st.lists(st.text(min_size=1, max_size=400), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 3))

@@ -78,8 +78,16 @@ def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, sma
     document = make_document(["One.\n", "Two.\n"], 280, 196)
     pages = {page.number: page for page in document}
     shown = Turn(kind="observation", text="Text from image 1: One.")
-    turns = (Turn(kind="prompt", text="What?", pages=(1, 2)), Turn(kind="call", pages=(1,)), shown)
-    for end in (1, 3):
+    call = Turn(kind="call", pages=(1,))
+    turns = (
+        Turn(kind="prompt", text="What?", pages=(1, 2)),
+        call,
+        shown,
+        Turn(kind="think", text="More."),
+        call,
+        shown,
+    )
+    for end in (1, 3, 6):
         request = Request(f"e{end}", turns[:end], pages, sampling=Sampling(max_new_tokens=4))
         (said,) = engine.generate([request])
         assert said.error == ""

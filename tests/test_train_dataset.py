@@ -164,6 +164,17 @@ def test_dropping_turns_makes_the_control_without_select_and_observation(checkpo
     assert present == {LossClass.PROMPT, LossClass.STRUCTURE, LossClass.THINK, LossClass.ANSWER, LossClass.STOP}
 
 
+def test_reasoning_that_calls_no_longer_part_is_one(checkpoint) -> None:
+    prompt, call, seen, think, answer = trajectory(1).turns
+    first = think.model_copy(update={"text": "first"})
+    item = trajectory(1).model_copy(update={"turns": (prompt, call, seen, first, call, seen, think, answer)})
+    wanted = trajectory(1).model_copy(
+        update={"turns": (prompt, think.model_copy(update={"text": f"first\n{think.text}"}), answer)}
+    )
+    dropped = make_sample(item, recipe(checkpoint, drop_turns=("call", "observation")))
+    assert dropped.ids.tolist() == make_sample(wanted, recipe(checkpoint)).ids.tolist()
+
+
 def test_a_page_that_the_source_does_not_have_is_refused(checkpoint) -> None:
     item = trajectory(2)
     turns = (item.turns[0].model_copy(update={"pages": (1, 99)}), *item.turns[1:])

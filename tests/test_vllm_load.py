@@ -14,13 +14,13 @@ from importlib.util import find_spec
 import pytest
 from fakes import make_document
 
-from seer.conversation import converse
+from seer.conversation import converse, split_thought
 from seer.engines.admission import Admission
 from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf import HFEngine
 from seer.errors import ConfigError
 from seer.policy import ReadingPolicy
-from seer.protocol import observation, parse_call_text
+from seer.protocol import CONTROL, observation, parse_call_text
 from seer.reading import Reader, read_one
 from seer.schema import Excerpt, Status, Turn
 
@@ -90,6 +90,32 @@ def test_where_a_call_is_not_required_the_first_token_decides(engine, small_chec
     (expected,) = HFEngine(small_checkpoint).generate([asked])
     (said,) = engine.generate([asked])
     assert (said.error, said.ids, said.parts) == ("", expected.ids, expected.parts)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_thinking_may_come_before_a_call(engine, temperature, monkeypatch):
+    """The small model does not think by itself: its first token is put into its mouth, and so is the end of its thoughts."""
+    control = engine.encoder.control
+    forced = {1: control(CONTROL.open_think), 2: control(CONTROL.close_think), 3: control(CONTROL.open_call)}
+    send, asked_for = engine._send, []
+
+    async def steered(request, encoded, after, sampling):
+        asked_for.append(tuple(after))
+        if len(asked_for) in forced:
+            sampling = sampling.clone()
+            sampling.logit_bias, sampling.allowed_token_ids = None, [forced[len(asked_for)]]
+        return await send(request, encoded, after, sampling)
+
+    monkeypatch.setattr(engine, "_send", steered)
+    constraint = SelectConstraint((1, 2), 2, required=False)
+    (said,) = engine.generate([Request("w", PROMPT, PAGES, {}, constraint, Sampling(64, temperature, seed=3))])
+    assert (said.error, said.finish) == ("", "stop")
+    names = [name for name, _ in said.parts if name]
+    assert names == [CONTROL.open_think, CONTROL.close_think, CONTROL.open_call, CONTROL.close_call]
+    thought, call = split_thought(said, engine.encoder)
+    assert thought is not None and (*thought.ids, *call.ids) == said.ids
+    assert not parse_call_text(call.raw, (1, 2), 2).deviations
+    assert asked_for[1] == (forced[1],) and len(asked_for) == 4
 
 
 def test_text_streams_in_pieces_that_join_to_the_whole(engine):

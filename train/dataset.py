@@ -10,7 +10,7 @@ Shapes: L tokens, n images, P patches.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, overload
@@ -91,7 +91,7 @@ class Recipe:
 def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes] = ()) -> Sample | Rejection:
     """Encode one trajectory with the pages it shows: `pictures`, its pages as PNG, where it came with them, else drawn from
     its source. Pages of a rejected one are not drawn."""
-    turns = [turn for turn in trajectory.turns if turn.kind not in recipe.drop_turns]
+    turns = without_turns(trajectory.turns, recipe.drop_turns)
     pages = embedded_pages(trajectory, turns, pictures) if pictures else shown_pages(trajectory, turns)
     encoded = encode_turns(turns, pages, recipe.encoder, trajectory.id)
     if len(encoded) > recipe.max_tokens:
@@ -114,6 +114,18 @@ def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes
         grid=encoded.grid_thw(),
         patches=join_patches(parts, geometry.patch_px**2),
     )
+
+
+def without_turns(turns: Sequence[Turn], dropped: Collection[str]) -> list[Turn]:
+    """The other turns; reasoning that calls no longer part becomes one."""
+    kept: list[Turn] = []
+    for turn in turns:
+        if turn.kind in dropped:
+            continue
+        if turn.kind == "think" and kept and kept[-1].kind == "think":
+            turn = turn.model_copy(update={"text": f"{kept.pop().text}\n{turn.text}"})
+        kept.append(turn)
+    return kept
 
 
 def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder: Encoder, name: str) -> Encoded:

@@ -33,7 +33,7 @@ class Sampling:
 class SelectConstraint:
     """The generation must be a select call over the `allowed` pages (ascending), with at most `max_pages` of them.
 
-    With `required` False the model may also go on to answer (rounds after the first).
+    With `required` False (rounds after the first) the model may think before it calls, and may answer instead.
     """
 
     allowed: tuple[int, ...]

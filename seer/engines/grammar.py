@@ -1,8 +1,8 @@
 """Which tokens a model may write next: select calls that are valid by construction, and no stray control tokens.
 
 One `TokenGate` watches one generation. For a select call it forces <tool_call>, lets xgrammar hold the body to the
-grammar of `seer.protocol.call_grammar`, and ends at </tool_call>. Anywhere else it only suppresses control tokens that
-the model may not write.
+grammar of `seer.protocol.call_grammar`, and ends at </tool_call>. Where a call is allowed but not required it may come
+at once or after thinking. Anywhere else it only suppresses control tokens that the model may not write.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class TokenGate:
         encoder = grammars.encoder
         self._grammars, self._constraint = grammars, constraint
         self._matcher: Any = None
-        self._first = True
+        self._may_call = constraint is not None
         self._open = encoder.control(CONTROL.open_call)
+        self._close_think = encoder.control(CONTROL.close_think)
         self._close = encoder.control(CONTROL.close_call)
         self.stop_ids = encoder.stop_ids
         spoken = {encoder.control(CONTROL.open_think), encoder.control(CONTROL.close_think), *encoder.stop_ids}
@@ -66,7 +67,7 @@ class TokenGate:
             self._matcher.fill_next_token_bitmask(bitmask)
             xgrammar.apply_token_bitmask_inplace(logits.unsqueeze(0), bitmask.to(logits.device))
             return
-        if self._first and self._constraint is not None:
+        if self._may_call and self._constraint is not None:
             opening = logits[self._open].clone()
             if self._constraint.required:
                 logits.fill_(float("-inf"))
@@ -80,14 +81,14 @@ class TokenGate:
         """Take the token that was drawn; True where the generation ends with it."""
         import xgrammar
 
-        first, self._first = self._first, False
         if self._matcher is not None:
             self._matcher.accept_token(token)
             return token == self._close
-        if first and self._constraint is not None and token == self._open:
+        if self._may_call and self._constraint is not None and token == self._open:
             compiled = self._grammars.compiled(self._constraint.allowed, self._constraint.max_pages)
             self._matcher = xgrammar.GrammarMatcher(compiled)
             return False
+        self._may_call = self._constraint is not None and token == self._close_think
         return token in self.stop_ids
 
 

@@ -50,10 +50,10 @@ def chat_messages(
     if continuation == "user" and prompt.pages:  # a prompt of text alone asks for no page
         messages.insert(0, {"role": "system", "content": INSTRUCTIONS})
     if continuation == "user":
-        messages += [_plain_message(turn) for turn in later]
+        messages += [_plain_message(turn, thought) for turn, thought in _with_thoughts(later)]
         return messages, False
     if continuation == "tool":
-        messages += [_tool_message(turn, index // 2) for index, turn in enumerate(later)]
+        messages += [_tool_message(turn, n // 2, thought) for n, (turn, thought) in enumerate(_with_thoughts(later))]
         return messages, False
     if later:
         messages.append({"role": "assistant", "content": "".join(map(_spelled, later))})
@@ -89,18 +89,33 @@ def prompt_parts(turn: Turn, images: Mapping[int, str]) -> list[dict[str, Any]]:
     return parts
 
 
-def _tool_message(turn: Turn, number: int) -> dict[str, Any]:
+def _with_thoughts(turns: Sequence[Turn]) -> list[tuple[Turn, str | None]]:
+    """Calls and observations in turns, each call with the thinking before it: they are one message."""
+    told: list[tuple[Turn, str | None]] = []
+    thought = None
+    for turn in turns:
+        if turn.kind == "think":
+            thought = turn.text
+        else:
+            told.append((turn, thought))
+            thought = None
+    return told
+
+
+def _tool_message(turn: Turn, number: int, thought: str | None) -> dict[str, Any]:
     identity = f"call_{number}"
     if turn.kind == "call":
         function = {"name": CALL_NAME, "arguments": json.dumps({"indices": list(turn.pages)})}
         call = {"id": identity, "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
+        reasoning = {} if thought is None else {"reasoning_content": neutralise(thought)}
+        return {"role": "assistant", "content": None, **reasoning, "tool_calls": [call]}
     return {"role": "tool", "tool_call_id": identity, "content": neutralise(render_observation(turn))}
 
 
-def _plain_message(turn: Turn) -> dict[str, Any]:
+def _plain_message(turn: Turn, thought: str | None) -> dict[str, Any]:
     if turn.kind == "call":
-        return {"role": "assistant", "content": render_call(turn.pages)}
+        said = render_call(turn.pages)
+        return {"role": "assistant", "content": f"{neutralise(thought)}\n{said}" if thought else said}
     return {"role": "user", "content": neutralise(render_observation(turn))}
 
 
@@ -108,6 +123,8 @@ def _spelled(turn: Turn) -> str:
     """A turn as the text that a server's tokenizer reads back into control tokens."""
     if turn.kind == "call":
         return f"{CONTROL.open_call}{render_call(turn.pages)}{CONTROL.close_call}"
+    if turn.kind == "think":
+        return f"{CONTROL.open_think}{neutralise(turn.text)}{CONTROL.close_think}"
     return f"{CONTROL.observation}\n{neutralise(render_observation(turn))}\n"
 
 

@@ -150,25 +150,44 @@ class VLLMEngine:
         return await self._call_or_answer(request, encoded)
 
     async def _call_or_answer(self, request: Request, encoded: Encoded) -> Generation:
-        """The first token decides: <tool_call> goes on as a constrained call, anything else as an answer.
+        """Where a call may begin, at once and after thinking, one token decides: <tool_call> goes on as a constrained
+        call, anything else as free text.
 
-        vLLM has no grammar for "a valid call or free text without control tokens", and a second request on the same
-        prefix costs next to nothing.
+        vLLM has no grammar for "thinking, then a valid call or free text without control tokens", and a further request
+        on the same prefix costs next to nothing.
         """
         assert request.constraint is not None
-        opening = self.encoder.control(CONTROL.open_call)
+        control, limit = self.encoder.control, request.sampling.max_new_tokens
+        opening, closing = control(CONTROL.open_call), control(CONTROL.close_think)
         probe = self._free_sampling(request, allowed=opening, max_new_tokens=1)
-        first = await self._send(request, encoded, (), probe)
-        assert first.ids is not None
-        if opening in first.ids:
-            call = self._call_sampling(request, request.constraint)
-            return _joined(await self._send(request, encoded, (), call), first, spent_only=True)
-        left = request.sampling.max_new_tokens - 1
-        if first.finish == "stop" or not left:
-            return first
-        rest = await self._send(request, encoded, first.ids, self._free_sampling(request, max_new_tokens=left))
-        joined = _joined(rest, first)
-        return replace(joined, parts=tuple(self.encoder.split(joined.ids or ())))
+        said = await self._send(request, encoded, (), probe)
+        if said.ids == (control(CONTROL.open_think),) and limit > 1:
+            thinking = self._free_sampling(request, max_new_tokens=limit - 1, stop=closing)
+            said = await self._go_on(request, encoded, said, thinking)
+            if _last(said) == closing and _length(said) < limit:
+                said = await self._go_on(request, encoded, said, probe)
+        if _last(said) == opening:
+            before = replace(said, ids=(said.ids or ())[:-1])
+            return await self._go_on(request, encoded, before, self._call_sampling(request, request.constraint))
+        left = limit - _length(said)
+        if _last(said) in self.encoder.stop_ids or not left:
+            return said
+        return await self._go_on(request, encoded, said, self._free_sampling(request, max_new_tokens=left))
+
+    async def _go_on(
+        self, request: Request, encoded: Encoded, said: Generation, sampling: SamplingParams
+    ) -> Generation:
+        """What was said and what follows it, as one generation."""
+        more = await self._send(request, encoded, said.ids or (), sampling)
+        ids = (*(said.ids or ()), *(more.ids or ()))
+        return replace(
+            more,
+            parts=tuple(self.encoder.split(ids)),
+            ids=ids,
+            prompt_tokens=said.prompt_tokens,
+            cached_tokens=said.cached_tokens,
+            completion_tokens=said.completion_tokens + more.completion_tokens,
+        )
 
     async def _send(
         self, request: Request, encoded: Encoded, after: Sequence[int], sampling: SamplingParams
@@ -227,11 +246,16 @@ class VLLMEngine:
     # ── Sampling ─────────────────────────────────────────────────────────────────────────────────
 
     def _free_sampling(
-        self, request: Request, allowed: int | None = None, max_new_tokens: int | None = None
+        self,
+        request: Request,
+        *,
+        allowed: int | None = None,
+        max_new_tokens: int | None = None,
+        stop: int | None = None,
     ) -> SamplingParams:
-        """Free text: control tokens that the model may not write get no probability at all."""
+        """Free text: control tokens that the model may not write get no probability at all. `stop`: a further stop token."""
         suppressed = dict.fromkeys(self._suppressed - {allowed}, float("-inf"))
-        stops = list(self.encoder.stop_ids)
+        stops = [*self.encoder.stop_ids, *([] if stop is None else [stop])]
         return self._sampling(request, max_new_tokens, logit_bias=suppressed, stop_token_ids=stops)
 
     def _call_sampling(self, request: Request, constraint: SelectConstraint) -> SamplingParams:
@@ -271,16 +295,13 @@ def one_placeholder_an_image(encoded: Encoded) -> list[int]:
     return encoded.ids[kept].tolist()
 
 
-def _joined(last: Generation, first: Generation, *, spent_only: bool = False) -> Generation:
-    """`last` with what `first` spent, and, unless `spent_only`, what it wrote."""
-    ids = last.ids if spent_only else (*(first.ids or ()), *(last.ids or ()))
-    return replace(
-        last,
-        ids=ids,
-        prompt_tokens=first.prompt_tokens,
-        cached_tokens=first.cached_tokens,
-        completion_tokens=first.completion_tokens + last.completion_tokens,
-    )
+def _last(said: Generation) -> int:
+    """The last token; -1 where there is none."""
+    return said.ids[-1] if said.ids else -1
+
+
+def _length(said: Generation) -> int:
+    return len(said.ids or ())
 
 
 def _failed(error: str, started: float) -> Generation:

@@ -19,7 +19,7 @@ from seer.schema import Excerpt, Trajectory, Turn
 from seer.teaching.template import CHINESE, ENGLISH, Wording, quoted_lines, quoted_reasoning
 
 Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
-KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 4, "many": 4, "unanswerable": 2}
+KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 3, "many": 5, "unanswerable": 2}
 """How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
 MAX_NAMES_FOUND = 8
 FOUND_KINDS: tuple[Kind, ...] = ("single",)
@@ -149,28 +149,33 @@ def found(
 
 
 def conversation(document: MiniatureDocument, question: Question, as_text: Collection[int] = ()) -> Trajectory:
-    """Question, selection and retrieved text for every step of reasoning, the reasoning, the answer."""
+    """Question; for every step of reasoning selection and retrieved text, told before the next; the answer.
+
+    The reasoning is as the data pipeline's template tells it: what stands on each page, then the answer."""
     turns = [_prompt(document, question.text, as_text)]
-    for pages in rounds(document, question):
-        turns += [Turn(kind="call", pages=pages), observation([_excerpt(document, page) for page in pages])]
+    *before, last = quotes_by_step(document, question)
+    for quotes in before:
+        turns += [*_look_up(document, quotes), Turn(kind="think", text=quoted_lines(quotes, _wording(document)))]
     turns += [
-        Turn(kind="think", text=reasoning(document, question)),
+        *_look_up(document, last),
+        Turn(kind="think", text=quoted_reasoning(last, question.answer, _wording(document))),
         Turn(kind="answer", text=question.answer),
     ]
     return _trajectory(document, question.id, turns, question)
 
 
-def rounds(document: MiniatureDocument, question: Question) -> list[tuple[int, ...]]:
-    """The pages of each select call: one call for each step of reasoning; one for nothing where there is no answer."""
-    spans = list(zip(question.evidence, question.steps, strict=True))
-    steps = sorted({*question.steps}) or [0]
-    return [tuple(sorted({_page_at(document, start) for (start, _), at in spans if at == step})) for step in steps]
+def quotes_by_step(document: MiniatureDocument, question: Question) -> list[list[tuple[int, str]]]:
+    """Page and line of the evidence that each step of reasoning needs; one step without any where there is no answer."""
+    spans = sorted(zip(question.steps, question.evidence, strict=True))
+    return [
+        [(_page_at(document, start), document.text[start:end]) for at, (start, end) in spans if at == step]
+        for step in sorted({*question.steps}) or [0]
+    ]
 
 
-def reasoning(document: MiniatureDocument, question: Question) -> str:
-    """What stands on each page, then the answer: as the data pipeline's template tells it."""
-    quotes = [(_page_at(document, start), document.text[start:end]) for start, end in sorted(question.evidence)]
-    return quoted_reasoning(quotes, question.answer, _wording(document))
+def _look_up(document: MiniatureDocument, quotes: Sequence[tuple[int, str]]) -> list[Turn]:
+    pages = tuple(sorted({page for page, _ in quotes}))
+    return [Turn(kind="call", pages=pages), observation([_excerpt(document, page) for page in pages])]
 
 
 def _wording(document: MiniatureDocument) -> Wording:
