@@ -1,7 +1,7 @@
 """A scripted teacher for bench_data: just enough HTTP to answer chat completions after a fixed time, at little cost to
 the machine that it shares with what is measured.
 
-    python scripts/bench_data_teacher.py 0.05      # prints its address; ends, and prints its log, with its input
+    python scripts/scripted_teacher.py 0.05      # prints its address; ends, and prints its log, with its input
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""`scripts/bench_all.sh`: all benches in one run, whatever one of them does; figures stand beside their machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+GOOD = """
+import json, sys
+print("| a table |")
+print(json.dumps({"bench": "good", "quick": sys.argv[1:] == ["--quick"], "ms": {"a page": 1.23456}}))
+"""
+
+
+@pytest.fixture
+def benches(tmp_path: Path) -> Path:
+    folder = tmp_path / "benches"
+    folder.mkdir()
+    (folder / "bench_bad.py").write_text("import sys; print('{}'); sys.exit('no such thing')")
+    (folder / "bench_good.py").write_text(GOOD)
+    (folder / "bench_mute.py").write_text("print('done')")
+    (folder / "helper.py").write_text("raise AssertionError('a helper is no bench')")
+    return folder
+
+
+def run(benches: Path, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPTS / "run_benches.py", "--benches", benches, "--out", out, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_failing_bench_is_named_and_the_others_run(benches, tmp_path):
+    out = tmp_path / "out"
+    done = run(benches, out)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: 2 of 3 benches failed: bench_bad (exit code 1, see ")
+    assert "bench_mute (its last line is no JSON object, see" in done.stderr
+    assert "no such thing" in (out / "bench_bad.log").read_text()
+    bad, good, mute = (json.loads(line) for line in (out / "results.jsonl").read_text().splitlines())
+    assert (bad["bench"], good["bench"], mute["bench"]) == ("bench_bad", "bench_good", "bench_mute")
+    assert good["failure"] is None and good["figures"]["quick"]
+    assert good["machine"]["cores"] >= 1 and good["machine"]["memory_gib"] > 0 and good["machine"]["cpu"]
+    assert good["versions"]["python"] and good["date"].endswith("+00:00")
+    table = (out / "report.md").read_text()
+    assert "| | ms.a page | 1.235 |" in table and "| **bench_bad** | | exit code 1 |" in table
+
+
+def test_some_benches_by_name_and_whole(benches, tmp_path):
+    done = run(benches, tmp_path / "out", "bench_good", "--full")
+    assert done.returncode == 0, done.stderr
+    (good,) = (json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines())
+    assert not good["figures"]["quick"]
+    assert "| a table |" in done.stdout
+
+
+def test_an_unknown_bench_is_refused(benches, tmp_path):
+    done = run(benches, tmp_path / "out", "bench_god")
+    assert done.returncode == 2
+    assert "no bench bench_god in" in done.stderr and "bench_bad, bench_good, bench_mute" in done.stderr
+
+
+def test_every_bench_has_a_quick_form():
+    found = sorted(SCRIPTS.glob("bench_*.py"))
+    assert found
+    for path in found:
+        assert '"--quick"' in path.read_text(encoding="utf-8"), path
