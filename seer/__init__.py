@@ -1,16 +1,26 @@
 """Seer: long text read as pictures, exact words where a question needs them.
 
-import seer
+A document, a reader, a question:
 
-document = seer.load("report.txt")
-reader = seer.Reader.from_checkpoint("path/to/checkpoint")
-answer = reader.ask(document, "What was the total?")
-print(answer.text, answer.citations, answer.usage.compression)
+    import seer
+
+    document = seer.load("report.txt")
+    reader = seer.Reader.from_checkpoint("path/to/checkpoint")
+    answer = reader.ask(document, "What was the total?")
+    print(answer.text, answer.citations, answer.usage.compression)
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seer.collection import combine
+    from seer.errors import SeerError
+    from seer.policy import ReadingPolicy
+    from seer.reading import Reader
+    from seer.rendering import load, render_text
+    from seer.schema import Answer, Document, Page, PageStyle
 
 __version__ = "0.1.0"
 
@@ -26,7 +36,19 @@ _EXPORTS = {
     "load": "seer.rendering",
     "render_text": "seer.rendering",
 }
-__all__ = ["__version__", *_EXPORTS]
+__all__ = [
+    "Answer",
+    "Document",
+    "Page",
+    "PageStyle",
+    "Reader",
+    "ReadingPolicy",
+    "SeerError",
+    "__version__",
+    "combine",
+    "load",
+    "render_text",
+]
 
 
 def __getattr__(name: str) -> Any:

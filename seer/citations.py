@@ -56,7 +56,13 @@ def _quotes(answer: str, think: str) -> list[tuple[str, bool]]:
 
 
 def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] | None:
-    """The excerpt and the source span [start, end) where a quote stands, or None."""
+    """The excerpt and the source span [start, end) where a quote stands, or None.
+
+    >>> excerpt = Excerpt(page=3, start=5000, text="The total was  1,749.98 Dollars.")
+    >>> locate("the total was 1,749.98 dollars", [excerpt])[1:]
+    (5000, 5031)
+    >>> locate("the total was 1,749.99 dollars", [excerpt])  # a near miss in a number is another number
+    """
     for excerpt in excerpts:
         at = excerpt.text.find(quote)
         if at >= 0:

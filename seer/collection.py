@@ -1,6 +1,9 @@
 """Several documents read as one: pages numbered through, every page still leading back to its own file.
 
-document = combine([load("a.txt"), load("b.pdf")])
+>>> from seer import combine, render_text
+>>> document = combine([render_text("one", name="a.txt"), render_text("two", name="b.txt")])
+>>> [(page.number, page.source, page.source_number) for page in document]
+[(1, 'a.txt', 1), (2, 'b.txt', 1)]
 """
 
 from __future__ import annotations

@@ -3,8 +3,12 @@
 GLM-4.1V cuts an image into patches of 14 px and merges 2 x 2 of them into one token, so both sides snap to
 multiples of 28 px. An image is counted as two frames (temporal patch 2) against the processor's pixel budget.
 
-    grid = patch_grid(595, 842)      # (60, 42) patches: the image is resized to 840 x 588
-    vision_tokens(595, 842)          # 630
+    >>> GLM_41V.resized(595, 842)
+    (588, 840)
+    >>> GLM_41V.grid(595, 842)
+    (60, 42)
+    >>> GLM_41V.tokens(595, 842)
+    630
 """
 
 from __future__ import annotations

@@ -95,7 +95,11 @@ def _trim_to_shares(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, 
 
 
 def fair_shares(needs: Sequence[int], total: int) -> list[int]:
-    """Split `total` so that small needs are met and the rest is shared equally."""
+    """Split `total` so that small needs are met and the rest is shared equally.
+
+    >>> fair_shares([100, 900, 900], 1000)
+    [100, 450, 450]
+    """
     shares = [0] * len(needs)
     left = total
     order = sorted(range(len(needs)), key=lambda i: needs[i])
@@ -154,6 +158,9 @@ def chunk_pages(costs: Sequence[int], room: int) -> list[range]:
     """Split pages, each costing `costs[i]` tokens, into runs of neighbours that fit `room`. Page numbers from 1.
 
     A page that costs more than `room` stands alone in its run.
+
+    >>> chunk_pages([500, 400, 300, 1500, 200], room=1000)
+    [range(1, 3), range(3, 4), range(4, 5), range(5, 6)]
     """
     runs: list[range] = []
     first, used = 1, 0

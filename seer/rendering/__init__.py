@@ -1,13 +1,21 @@
 """Rendering: text and documents become page pictures that lead back to the exact source.
 
-from seer.rendering import load, render_text, stream, png_bytes
-document = render_text(text, style="seer")
-png = png_bytes(document.page(1).image())
+>>> from seer.rendering import render_text
+>>> document = render_text("The total was 42.\\n" * 200, style="seer")
+>>> len(document.pages), document.page(3).image().shape
+(3, (448, 595))
+>>> "".join(page.text for page in document) == document.text
+True
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seer.rendering.documents import load, render_text, stream
+    from seer.rendering.png import png_bytes
+    from seer.rendering.styles import STYLES, resolve_style
 
 _EXPORTS = {
     "STYLES": "seer.rendering.styles",
@@ -17,7 +25,7 @@ _EXPORTS = {
     "resolve_style": "seer.rendering.styles",
     "stream": "seer.rendering.documents",
 }
-__all__ = list(_EXPORTS)
+__all__ = ["STYLES", "load", "png_bytes", "render_text", "resolve_style", "stream"]
 
 
 def __getattr__(name: str) -> Any:
