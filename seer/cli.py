@@ -127,8 +127,8 @@ def ask(
     options = parse_engine_arguments(engine_args or []) | ({"base_url": base_url} if base_url else {})
     reader = Reader(build_engine(engine, model=model, device=device, **options), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
-    on_text = (lambda text: console.print(text, end="", soft_wrap=True)) if stream else None
-    answer = reader.ask(document, question, TracePrinter(console, document, streamed=stream), on_text)
+    printer = TracePrinter(console, document)
+    answer = reader.ask(document, question, printer, printer.text if stream else None)
     print_outcome(console, document, answer)
     if save_trace is not None:
         from seer.apps.trace_report import write_trace

@@ -15,9 +15,14 @@ STRIP_PAGES = 60
 class TracePrinter:
     """Prints each turn when it is said. Document and model text is printed as text: markup in it does nothing."""
 
-    def __init__(self, console: Console, document: Document, *, streamed: bool = False) -> None:
-        """`streamed`: the last stage's text was printed as it came; it is not printed again."""
-        self.console, self.document, self.streamed = console, document, streamed
+    def __init__(self, console: Console, document: Document) -> None:
+        self.console, self.document = console, document
+        self._streamed = False
+
+    def text(self, piece: str) -> None:
+        """Print a piece of the last stage's text as it comes; its turns are not printed again."""
+        self._streamed = True
+        self.console.print(piece, end="", soft_wrap=True)
 
     def __call__(self, step: Step) -> None:
         from rich.text import Text
@@ -34,7 +39,7 @@ class TracePrinter:
         elif turn.kind == "observation":
             characters = sum(len(excerpt.text) for excerpt in turn.excerpts)
             self._line("retrieve", f"{characters:,} characters of exact text" if turn.excerpts else "no text")
-        elif self.streamed:
+        elif self._streamed:
             self._line("", "", step)
         elif turn.kind == "think":
             self._line("reason", _shorten(turn.text, 400), step)

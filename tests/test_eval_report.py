@@ -30,7 +30,8 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
         lines = []
         for number in range(6):
             failed = number == 5
-            prompt = Step(turn=Turn(kind="prompt", text=f"{HOSTILE} {number}?", pages=(1, 2)))
+            turns = [Turn(kind="prompt", text=f"{HOSTILE} {number}?", pages=(1, 2)), Turn(kind="call", pages=(1,))]
+            turns += [Turn(kind="think", text=HOSTILE), Turn(kind="call"), Turn(kind="think", text="so")]
             one = Prediction(
                 id=f"{task}-{number}",
                 task=task,
@@ -43,7 +44,7 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
                 selected_pages=(1,),
                 usage=Usage(vision=30, retrieved=5, prompt=50, completion=4, full_text=100),
                 seconds=0.5,
-                trace=(prompt,),
+                trace=tuple(Step(turn=turn) for turn in turns),
             )
             lines.append(f"{to_line(one)}\n")
         (folder / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -122,6 +123,8 @@ def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
     shown = next(section for section in report.sections if section.title == "Pages and selections")
     captions = [[picture.caption for picture in case.pictures] for case in shown.cases]
     assert captions == [["page 1 · selected"], ["page 1 · selected · gold"]], "a success, then a failure"
+    told = [field for field in shown.cases[0].fields if field[0] in ("selected", "reasoning")]
+    assert told == [("selected", "pages 1"), ("reasoning", HOSTILE), ("selected", "no page"), ("reasoning", "so")]
     page = to_html(report)
     tags = Tags()
     tags.feed(page)

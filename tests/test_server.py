@@ -44,8 +44,10 @@ def script(request: Request) -> str:
     if request.constraint is not None and request.constraint.required:
         pages = (1, 2) if "both" in question else (1,)
         return f"<tool_call>{render_call(pages)}</tool_call>"
+    if request.constraint is not None and "again" in question:
+        return f"<think>More?</think><tool_call>{render_call((2,))}</tool_call>"
     texts = [excerpt.text for turn in request.turns for excerpt in turn.excerpts]
-    return f"<think>I look.</think>\n{texts[0].splitlines()[0] if texts else 'nothing'}<|user|>"
+    return f"<think>I look.</think>\n{texts[0].splitlines()[0] if texts else 'nothing'}\n<|user|>"
 
 
 class Running:
@@ -115,6 +117,27 @@ def test_the_openai_client_streams(server):
     assert steps[-1]["status"] == "answered"
     assert chunks[-1]["usage"]["completion_tokens"] > 0
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks if chunk["choices"]][-1] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("Look again.", ["look", "select", "More?", "select", "\nI look."]),
+        ("Look once.", ["look", "select", "I look."]),
+    ],
+)
+def test_thinking_before_a_further_call_is_streamed_once_and_in_its_place(server, question, said):
+    asked = {"model": "seer", "messages": chat(question), "extra_body": {"seer": {"rounds": 2}}}
+    chunks = [chunk.model_dump() for chunk in server.client().chat.completions.create(**asked, stream=True)]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    told = [
+        delta.get("reasoning_content") or delta.get("content") or (chunk.get("seer") or {}).get("step")
+        for chunk, delta in zip(chunks, deltas, strict=True)
+    ]
+    assert [one for one in told if one] == [*said, LINES[0].strip()]
+    message = server.client().chat.completions.create(**asked).choices[0].message
+    for part in ("content", "reasoning_content"):
+        assert "".join(delta.get(part) or "" for delta in deltas) == getattr(message, part)
 
 
 def test_a_pdf_as_a_data_url_and_as_an_uploaded_file(server):

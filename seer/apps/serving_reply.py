@@ -95,7 +95,7 @@ def error_body(message: str, kind: str, code: str, **more: Any) -> dict[str, Any
 
 
 def thinking(answer: Answer) -> str:
-    return "\n".join(step.turn.text for step in answer.trace if step.turn.kind == "think")
+    return "\n".join(step.turn.text for step in answer.trace if step.turn.kind == "think" and step.turn.text)
 
 
 def _page(document: Document, number: int) -> dict[str, Any]:

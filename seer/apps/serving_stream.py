@@ -1,4 +1,8 @@
-"""A reading as server-sent events: the selection as soon as it is made, thinking and answer as they are written."""
+"""A reading as server-sent events: selections as soon as they are made, thinking and answer as they are written.
+
+What no engine streamed, such as the thinking before a further call, is sent when its turn is whole: the deltas join to
+what a reply in one piece holds.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,14 @@ class Stream:
         self._include_usage = include_usage
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._thinking = False
         self._reading: Reading | None = None
-        self._answered = ""
-        self._thought = ""
+        self._thinking = False
+        self._thoughts = 0
+        """Turns of thinking that were sent whole."""
+        self._thought = self._answered = ""
+        """What was sent of the present turns."""
+        self._newlines = ""
+        """Kept back: at the end of an answer they are not part of it."""
 
     def listener(self) -> Listener:
         return Listener(self._step, self._text, self._control)
@@ -71,14 +79,8 @@ class Stream:
         if (error := self._reading.exception()) is not None:
             return [describe_error(error)[1]]
         document, answer = self._reading.result()
-        chunks = []
-        # an engine that does not stream, or cut the text's edges, is made good here: the deltas join to the answer
-        if not self._thought and (thought := reply.thinking(answer)):
-            chunks.append(reply.chunk(*self._head, {"reasoning_content": thought}))
-        if not self._answered and answer.text:
-            chunks.append(reply.chunk(*self._head, {"content": answer.text}))
         more: dict[str, Any] = {"seer": reply.seer_field(document, answer)}
-        chunks.append(reply.chunk(*self._head, {}, reply.finish_reason(answer), **more))
+        chunks = [reply.chunk(*self._head, {}, reply.finish_reason(answer), **more)]
         if self._include_usage:
             chunks.append({**reply.chunk(*self._head, {}), "choices": [], "usage": reply.usage(answer)})
         return chunks
@@ -86,8 +88,7 @@ class Stream:
     # ── Heard from the engine, in its thread ─────────────────────────────────────────────────────
 
     def _step(self, step: Step) -> None:
-        if (said := reply.step_field(step)) is not None:
-            self._put(reply.chunk(*self._head, {}, seer=said))
+        self._loop.call_soon_threadsafe(self._take, step)
 
     def _control(self, name: str) -> None:
         self._loop.call_soon_threadsafe(self._switch, name)
@@ -95,10 +96,18 @@ class Stream:
     def _text(self, text: str) -> None:
         self._loop.call_soon_threadsafe(self._say, text)
 
-    def _put(self, item: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(lambda: self._queue.put_nowait(item))
-
     # ── In the event loop ────────────────────────────────────────────────────────────────────────
+
+    def _take(self, step: Step) -> None:
+        """A turn is whole: what was not streamed of it is sent."""
+        if step.turn.kind == "think":
+            self._think(_rest(step.turn.text, self._thought))
+            self._thoughts += bool(step.turn.text)
+            self._thought = ""
+        elif step.turn.kind == "answer":
+            self._answer(_rest(step.turn.text, self._answered))
+        elif (said := reply.step_field(step)) is not None:
+            self._queue.put_nowait(reply.chunk(*self._head, {}, seer=said))
 
     def _switch(self, name: str) -> None:
         if name in (CONTROL.open_think, CONTROL.close_think):
@@ -106,15 +115,31 @@ class Stream:
 
     def _say(self, text: str) -> None:
         if self._thinking:
-            self._thought += text
-            self._queue.put_nowait(reply.chunk(*self._head, {"reasoning_content": text}))
+            self._think(text)
             return
+        text = self._newlines + text
         if not self._answered:
             # an answer behind thinking begins on a new line, which is not part of it
             text = text.lstrip("\n")
+        kept = text.rstrip("\n")
+        self._newlines = text[len(kept) :]
+        self._answer(kept)
+
+    def _think(self, text: str) -> None:
+        if text:
+            between = "\n" if self._thoughts and not self._thought else ""
+            self._thought += text
+            self._queue.put_nowait(reply.chunk(*self._head, {"reasoning_content": between + text}))
+
+    def _answer(self, text: str) -> None:
         if text:
             self._answered += text
             self._queue.put_nowait(reply.chunk(*self._head, {"content": text}))
+
+
+def _rest(whole: str, sent: str) -> str:
+    """What is left of a turn. Nothing, where something else was sent: that cannot be taken back."""
+    return whole[len(sent) :] if whole.startswith(sent) else ""
 
 
 def _with_first(

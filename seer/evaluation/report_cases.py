@@ -9,7 +9,7 @@ from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.runs import Run
 from seer.evaluation.tables import Case, Picture, Section, Table, columns, row
 from seer.evaluation.tasks import build_context
-from seer.schema import Prediction, Status
+from seer.schema import Prediction, Status, Step
 
 NUM_CASES = 4
 """Gains, and losses, shown in the gallery; and failures."""
@@ -107,9 +107,15 @@ def _page_case(run: Run, record: LongBenchRecord, gold: Mapping[str, tuple[int, 
         Picture(page.number, page.png(), page.number in selected, page.number in wanted)
         for page in every[:MAX_PICTURES]
     ]
-    steps = run.predictions[record.task][record.id].trace
-    reasoning = [("reasoning", _shorten(step.turn.text, _TEXT_LIMIT)) for step in steps if step.turn.kind == "think"]
-    return Case(case.title, [*case.fields, *reasoning], pictures)
+    said = map(_said, run.predictions[record.task][record.id].trace)
+    return Case(case.title, [*case.fields, *(field for field in said if field)], pictures)
+
+
+def _said(step: Step) -> tuple[str, str] | None:
+    """A selection or a thought, in the order of which a reader sees what led to what; None for other turns."""
+    if step.turn.kind == "call":
+        return "selected", f"pages {', '.join(map(str, step.turn.pages))}" if step.turn.pages else "no page"
+    return ("reasoning", _shorten(step.turn.text, _TEXT_LIMIT)) if step.turn.kind == "think" else None
 
 
 def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:
