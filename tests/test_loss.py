@@ -15,6 +15,7 @@ def problem(rows: int = 37, width: int = 16, vocabulary: int = 53) -> tuple[torc
     hidden = torch.randn(rows, width, generator=generator, requires_grad=True)
     head = torch.randn(vocabulary, width, generator=generator, requires_grad=True)
     targets = torch.randint(0, vocabulary, (rows,), generator=generator)
+    targets[::2] = (hidden @ head.T).argmax(1)[::2]  # half of the rows are right
     weights = torch.rand(rows, generator=generator)
     return hidden, head, targets, weights
 
@@ -25,6 +26,7 @@ def gradients(hidden, head, targets, weights, scale: float = 0.37):
     return total, nll, correct, grads
 
 
+@pytest.mark.filterwarnings("error")  # a result of the wrong shape is resized by torch, with no more than a warning
 @pytest.mark.parametrize("columns", [1, 7, 52])
 def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     hidden, head, targets, weights = problem()
@@ -36,7 +38,18 @@ def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) ->
     torch.testing.assert_close(chunked[0], whole[0])
     torch.testing.assert_close(chunked[1], whole[1])
     assert torch.equal(chunked[2], whole[2])
+    assert chunked[2][::2].all()
+    assert not chunked[1].requires_grad
     torch.testing.assert_close(chunked[3], whole[3])
+
+
+def test_of_equally_likely_tokens_the_first_counts_in_slices_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, head, _, weights = problem(vocabulary=2)
+    twice = torch.cat([head, head])
+    targets = (hidden @ head.T).argmax(1)
+    assert weighted_nll(hidden, twice, targets, weights)[2].all()
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 2 * len(hidden))
+    assert weighted_nll(hidden, twice, targets, weights)[2].all()
 
 
 def test_chunked_gradients_equal_differences(monkeypatch: pytest.MonkeyPatch) -> None:
