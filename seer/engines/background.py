@@ -9,10 +9,54 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from seer.engines.base import Generation, Request, generate_all
+from seer.engines.drawn import DrawnPages, Picture
 
 Result = TypeVar("Result")
+
+
+class BackgroundEngine(ABC, Generic[Picture]):
+    """What engines whose requests are awaited have in common: one loop for them all, and the pages drawn for each."""
+
+    name: str
+    max_concurrent: int
+
+    def __init__(self) -> None:
+        self._loop = BackgroundLoop(self.name)
+        self._drawn: DrawnPages[Picture] = DrawnPages()
+
+    @abstractmethod
+    async def _generate_one(self, request: Request) -> Generation:
+        """Runs in the loop. Whatever fails is a Generation of finish "error"; cancelling takes the request back."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Runs in the loop, last."""
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        return self.run(generate_all(self, requests))
+
+    async def generate_one(self, request: Request) -> Generation:
+        return await self._loop.call(self._generate_one(request))
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._loop.run(work)
+
+    def forget(self, conversation: str) -> None:
+        self._drawn.forget(conversation)
+
+    def close(self) -> None:
+        """End what the engine holds, and its thread. May be called twice."""
+        if self._loop.closed:
+            return
+        try:
+            self._loop.run(self._end())
+        finally:
+            self._loop.close()
 
 
 class BackgroundLoop:
@@ -21,9 +65,13 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"seer-{name}", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for `work`. An interrupt while waiting cancels it."""
-        if self._loop.is_closed():
+        if self.closed:
             work.close()
             raise RuntimeError("the loop is closed; nothing runs in it any more")
         if threading.current_thread() is self._thread:
@@ -43,7 +91,7 @@ class BackgroundLoop:
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. May be called twice."""
-        if self._loop.is_closed():
+        if self.closed:
             return
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(timeout=30)

@@ -7,6 +7,7 @@ comes back as a `Generation` with `finish="error"`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -113,3 +114,7 @@ class ConcurrentEngine(Protocol):
     async def generate_one(self, request: Request) -> Generation: ...
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result: ...
+
+
+async def generate_all(engine: ConcurrentEngine, requests: Sequence[Request]) -> list[Generation]:
+    return list(await asyncio.gather(*map(engine.generate_one, requests)))

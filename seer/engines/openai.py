@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seer.encoding import Encoder, restore
 from seer.engines.admission import Admission
-from seer.engines.background import BackgroundLoop
+from seer.engines.background import BackgroundEngine
 from seer.engines.base import Finish, Generation, Request, SelectConstraint
-from seer.engines.drawn import DrawnPages
 from seer.engines.openai_http import Http, RetryAfter, key_from_environment
 from seer.engines.openai_messages import (
     Continuation,
@@ -48,7 +47,7 @@ _Result = TypeVar("_Result")
 DEFAULT_POSITIONS = 131072
 
 
-class OpenAIEngine:
+class OpenAIEngine(BackgroundEngine[str]):
     """Generates through one address. The API key is read from the environment and stays in memory."""
 
     name = "openai"
@@ -84,12 +83,11 @@ class OpenAIEngine:
         self.max_request_bytes = int(max_request_mb * 1e6)
         self.max_concurrent = max_concurrent
         self.admission = Admission(max_concurrent, max_waiting)
-        self._drawn: DrawnPages[str] = DrawnPages()
         key = key_from_environment(api_key_env)
         self._http = Http(base_url, timeout_s=timeout_s, max_connections=max_concurrent + 4, key=key)
-        self._loop = BackgroundLoop("openai")
+        super().__init__()  # a thread begins: what fails from here on must end it
         try:
-            found = self._loop.run(self._retried(lambda: probe(self._http, model, structure, continuation)))
+            found = self.run(self._retried(lambda: probe(self._http, model, structure, continuation)))
         except BaseException:
             self.close()
             raise
@@ -102,35 +100,14 @@ class OpenAIEngine:
 
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
-    def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        return self.run(self._generate_all(requests))
-
-    async def generate_one(self, request: Request) -> Generation:
-        """Answer one request. Whatever fails is a Generation of finish "error"; cancelling hangs up."""
-        return await self._loop.call(self._generate_one(request))
-
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return self._loop.run(work)
-
-    def forget(self, conversation: str) -> None:
-        self._drawn.forget(conversation)
-
     def trouble(self) -> str:
         """A server that is away may come back: each request finds out for itself."""
         return ""
 
-    def close(self) -> None:
-        """Hang up and end the thread. May be called twice."""
-        try:
-            self._loop.run(self._http.close())
-        except RuntimeError:
-            return
-        self._loop.close()
+    async def _end(self) -> None:
+        await self._http.close()
 
     # ── One request ──────────────────────────────────────────────────────────────────────────────
-
-    async def _generate_all(self, requests: Sequence[Request]) -> list[Generation]:
-        return list(await asyncio.gather(*map(self._generate_one, requests)))
 
     async def _generate_one(self, request: Request) -> Generation:
         started = time.perf_counter()

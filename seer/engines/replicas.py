@@ -10,25 +10,14 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from seer.encoding import Encoder
-from seer.engines.base import Generation, Request
+from seer.engines.base import ConcurrentEngine, Engine, Generation, Request, generate_all
 
 _Result = TypeVar("_Result")
 REST_S = 10.0
 """How long a replica that failed gets no new conversation."""
 
 
-class Replica(Protocol):
-    max_concurrent: int
-    max_positions: int
-
-    @property
-    def encoder(self) -> Encoder | None: ...
-    @property
-    def constrains(self) -> bool: ...
-    async def generate_one(self, request: Request) -> Generation: ...
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result: ...
-    def forget(self, conversation: str) -> None: ...
+class Replica(Engine, ConcurrentEngine, Protocol):
     def close(self) -> None: ...
 
 
@@ -50,12 +39,7 @@ class ReplicatedEngine:
         self._resting_until = [0.0] * len(self.replicas)
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        import asyncio
-
-        async def every() -> list[Generation]:
-            return list(await asyncio.gather(*map(self.generate_one, requests)))
-
-        return self.run(every())
+        return self.run(generate_all(self, requests))
 
     async def generate_one(self, request: Request) -> Generation:
         """Ask the conversation's replica; where it fails and another is up, ask that one once."""

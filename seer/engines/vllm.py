@@ -12,23 +12,21 @@ Every argument of vLLM's AsyncEngineArgs can be given by name. Works with `vllm`
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import difflib
 import itertools
 import json
 import os
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seer.encoding import Encoded
 from seer.engines.admission import Admission
-from seer.engines.background import BackgroundLoop
+from seer.engines.background import BackgroundEngine
 from seer.engines.base import Generation, Request, SelectConstraint
-from seer.engines.drawn import DrawnPages
 from seer.engines.hf import TextStream
 from seer.errors import ConfigError, EngineError, ModelError, SeerError
 from seer.protocol import CONTROL, call_structural_tag
@@ -38,13 +36,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from vllm.sampling_params import SamplingParams
 
-_Result = TypeVar("_Result")
 OLDEST = (0, 24)
 """Structural tags with token ids as elements, and the M-RoPE and encoder-cache faults of GLM-4V mended."""
 MAX_IMAGES = 512
 
 
-class VLLMEngine:
+class VLLMEngine(BackgroundEngine["Image"]):
     """Generates with a checkpoint that vLLM loaded, in this process."""
 
     name = "vllm"
@@ -68,14 +65,13 @@ class VLLMEngine:
 
         self.encoder = load_encoder(model)[0]
         self.timeout_s, self.max_concurrent = timeout_s, max_concurrent
-        self._loop = BackgroundLoop("vllm")
         self._numbers = itertools.count()
-        self._drawn: DrawnPages[Image] = DrawnPages()
         self.admission = Admission(max_concurrent, max_waiting)
         spoken = {self.encoder.control(CONTROL.open_think), self.encoder.control(CONTROL.close_think)}
         self._suppressed = self.encoder.added_ids - spoken - {*self.encoder.stop_ids}
+        super().__init__()  # a thread begins: what fails from here on must end it
         try:
-            self._llm = self._loop.run(_start(model, arguments))
+            self._llm = self.run(_start(model, arguments))
         except BaseException:
             self._loop.close()
             raise
@@ -85,41 +81,18 @@ class VLLMEngine:
 
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
-    def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        return self.run(self._generate_all(requests))
-
-    async def generate_one(self, request: Request) -> Generation:
-        """Answer one request. Whatever fails is a Generation of finish "error"; cancelling aborts it in vLLM."""
-        return await self._loop.call(self._generate_one(request))
-
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return self._loop.run(work)
-
-    def forget(self, conversation: str) -> None:
-        self._drawn.forget(conversation)
-
     def trouble(self) -> str:
         """Why no request can be served; "" where all is well."""
         return "the vLLM engine process has ended; start it again" if self._llm.errored else ""
 
-    def close(self) -> None:
-        """End vLLM's processes. May be called twice."""
-        with contextlib.suppress(RuntimeError):  # closed already
-            self._loop.run(self._stop_listening())
-        self._llm.shutdown()
-        self._loop.close()
-
-    async def _stop_listening(self) -> None:
-        """Else vLLM reports the end that we ask for as a failure."""
+    async def _end(self) -> None:
         handler = self._llm.output_handler
-        if handler is not None:
+        if handler is not None:  # else vLLM reports the end that we ask for as a failure
             handler.cancel()
             await asyncio.gather(handler, return_exceptions=True)
+        self._llm.shutdown()
 
     # ── One request ──────────────────────────────────────────────────────────────────────────────
-
-    async def _generate_all(self, requests: Sequence[Request]) -> list[Generation]:
-        return list(await asyncio.gather(*map(self._generate_one, requests)))
 
     async def _generate_one(self, request: Request) -> Generation:
         started = time.perf_counter()
