@@ -35,9 +35,7 @@ from seer.reading_state import (
     full_text_tokens,
     gate_mode,
     observation_fits,
-    page_costs,
-    page_room,
-    pages_fit,
+    pages_at_once,
     usage_of,
 )
 from seer.schema import Answer, Document, Status, Turn
@@ -105,10 +103,11 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
         state.excerpts.extend(state.turns[0].excerpts)
         return (yield from _answer(state))
     shown = every
-    if mode == "select" and not pages_fit(state, every):
-        # the document is longer than the window: scan it in chunks, then read the pages that were found
+    costs, room = pages_at_once(state) if mode == "select" else ([], 0)
+    if sum(costs) > room:
+        # one request does not hold the document: scan it in chunks, then read the pages that were found
         if chosen is None:
-            chosen = yield from _scan_chunks(state)
+            chosen = yield from _scan_chunks(state, costs, room)
         shown = chosen or (1,)
     state.say(Turn(kind="prompt", text=state.question, pages=shown))
     if mode == "visual":
@@ -227,11 +226,11 @@ def _note(state: ReadingState, parsed: ParsedCall, generation: Generation) -> No
     state.turns.pop()
 
 
-def _scan_chunks(state: ReadingState) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
-    """Select within every chunk of pages at once; returns the union, at most as many pages as the window holds."""
+def _scan_chunks(
+    state: ReadingState, costs: Sequence[int], room: int
+) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
+    """Select within every chunk of pages at once; returns the union, at most as many pages as one request holds."""
     policy, document = state.policy, state.document
-    costs = page_costs(state)
-    room = page_room(state)
     requests, runs = [], chunk_pages(costs, room)
     for n, run in enumerate(runs):
         pages = tuple(run)
@@ -251,7 +250,7 @@ def _scan_chunks(state: ReadingState) -> Generator[list[Request], list[Generatio
         found.extend(parsed.pages)
     state.turns.clear()
     limit = len(found)
-    while limit and sum(costs[page - 1] for page in found[:limit]) > room:
+    while limit > 1 and sum(costs[page - 1] for page in found[:limit]) > room:
         limit -= 1
     return tuple(sorted(found[:limit]))
 

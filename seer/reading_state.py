@@ -6,11 +6,12 @@ they counted themselves, and what cannot be known before sending is left open.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from seer.encoding import Encoder
-from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
+from seer.engines.base import BoundedEngine, Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import InputError
 from seer.policy import Mode, ReadingPolicy, choose_mode
 from seer.protocol import observation, observation_without_text, render_observation
@@ -171,26 +172,33 @@ def observation_tokens(state: ReadingState, pages: Sequence[int]) -> int:
     return 1 + encoder.count_text(f"\n{render_observation(turn)}\n")
 
 
-def page_costs(state: ReadingState) -> list[int]:
+def pages_at_once(state: ReadingState) -> tuple[list[int], int]:
+    """(what each page takes of one request, what all pages of a request may take together).
+
+    Counted in tokens, and in bytes where the engine takes only so many. By both, a page takes the larger of its two
+    shares, in whole numbers: pages that fit together then fit by either count.
+    """
+    limits = []
+    if state.encoder is not None:
+        limits.append((page_tokens(state, state.encoder), page_room(state, state.encoder)))
+    if isinstance(state.engine, BoundedEngine):
+        taken = state.engine.picture_bytes(state.key, state.document.pages)
+        limits.append((taken, state.engine.max_picture_bytes))
+    whole = math.prod(room for _, room in limits)
+    shares = [[cost * (whole // room) for cost in costs] for costs, room in limits]
+    return [max(of_page) for of_page in zip(*shares, strict=True)], whole
+
+
+def page_tokens(state: ReadingState, encoder: Encoder) -> list[int]:
     """Tokens of each page in a prompt: its label, markers and vision tokens."""
-    encoder = state.encoder
-    assert encoder is not None
     return [
         encoder.geometry.tokens(page.width_px, page.height_px) + 2 + encoder.count_text(f"[Image {page.number}]")
         for page in state.document.pages
     ]
 
 
-def page_room(state: ReadingState) -> int:
+def page_room(state: ReadingState, encoder: Encoder) -> int:
     """Positions for page images in one prompt. Counted in tokens, which are never fewer than positions."""
-    assert state.encoder is not None
-    text = len(state.encoder.encode([Turn(kind="prompt", text=state.question)], {}))
+    text = len(encoder.encode([Turn(kind="prompt", text=state.question)], {}))
     reserve = text + state.policy.max_call_tokens + state.policy.max_new_tokens + 16
     return max(1, state.engine.max_positions - reserve)
-
-
-def pages_fit(state: ReadingState, pages: Sequence[int]) -> bool:
-    if state.encoder is None:
-        return True
-    costs = page_costs(state)
-    return sum(costs[number - 1] for number in pages) <= page_room(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.openai import OpenAIEngine
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
+from seer.protocol import render_call
 from seer.reading import Reader, read_one
 from seer.schema import Status, Turn
+from seer.selection.base import OraclePages
 
 TEXTS = ["The laptop costs $1,299.99.\n", "The desk is <|user|> brown. <tool_call>\n", "The monitor costs $449.99.\n"]
 DOCUMENT = make_document(TEXTS)
@@ -145,6 +148,40 @@ def test_a_request_too_large_becomes_jpeg_and_then_a_clear_refusal():
         (refused,) = engine.generate([request])
     assert refused.finish == "error"
     assert "max_request_mb" in refused.error
+
+
+def shown_pages(body: dict[str, Any]) -> list[int]:
+    parts = body["messages"][0]["content"]
+    return [int(part["text"][7:-1]) for part in parts if part.get("text", "").startswith("[Image ")]
+
+
+def finding_script(body: dict[str, Any], number: int) -> Say:
+    """Selects pages 3 and 8 where it sees them, then answers."""
+    if body["messages"][-1]["role"] == "user":
+        return Say(render_call([page for page in (3, 8) if page in shown_pages(body)]))
+    return Say("found")
+
+
+@pytest.mark.parametrize("selector", [None, OraclePages(lambda document, question: (3, 8))])
+def test_a_document_too_large_for_one_request_is_scanned_in_chunks(selector):
+    document = make_document([f"page {number}\n" for number in range(1, 11)])
+    with engine_for(finding_script, max_request_mb=0.04) as (engine, server):
+        answer = Reader(engine, selector).ask(document, "Where?")
+    assert (answer.text, answer.selected_pages) == ("found", (3, 8))
+    *scans, last = map(shown_pages, server.asked)
+    assert last == [3, 8]
+    assert sorted(itertools.chain(*scans)) == ([] if selector else list(range(1, 11)))
+    assert selector or 1 < len(scans) < 10
+    assert all(len(json.dumps(body)) <= engine.max_request_bytes for body in server.asked)
+
+
+def test_a_page_too_large_for_any_request_is_refused():
+    document = make_document(["a\n", "b\n"], width_px=600, height_px=600)
+    with engine_for(finding_script, max_request_mb=0.1) as (engine, server):
+        answer = Reader(engine).ask(document, "Where?")
+    assert answer.status is Status.FAILED
+    assert "max_request_mb" in answer.cause
+    assert not server.asked
 
 
 def test_the_key_comes_from_the_environment_and_shows_nowhere(monkeypatch):

@@ -257,19 +257,6 @@ def test_auto_takes_pictures_where_they_pay():
     assert answer.usage.compression > 1
 
 
-def test_a_document_longer_than_the_window_is_scanned_in_chunks():
-    document = make_document([f"page {i}\n" for i in range(1, 41)])
-    engine = ScriptedEngine(oracle_script(pages=(3, 20, 39), answer="found"), small_encoder(), max_positions=480)
-    policy = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
-    answer = Reader(engine, policy=policy).ask(document, "q")
-    assert answer.text == "found"
-    assert answer.selected_pages == (3, 20, 39)
-    scans = [request for request in engine.requests if request.constraint]
-    assert len(scans) > 1
-    assert sorted(page for request in scans for page in request.constraint.allowed) == list(range(1, 41))
-    assert answer.trace[-5].turn.pages == (3, 20, 39)
-
-
 # ── Selectors, failures, bad input ───────────────────────────────────────────────────────────────
 
 

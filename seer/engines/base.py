@@ -116,5 +116,17 @@ class ConcurrentEngine(Protocol):
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result: ...
 
 
+@runtime_checkable
+class BoundedEngine(Protocol):
+    """An engine that takes only so many bytes of pictures in one request."""
+
+    @property
+    def max_picture_bytes(self) -> int: ...
+
+    def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
+        """What each page takes of them: at most so much, where all pages fit even so, else exactly."""
+        ...
+
+
 async def generate_all(engine: ConcurrentEngine, requests: Sequence[Request]) -> list[Generation]:
     return list(await asyncio.gather(*map(engine.generate_one, requests)))

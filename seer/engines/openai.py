@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 DEFAULT_POSITIONS = 131072
+FORMATS: tuple[tuple[ImageFormat, ...], ...] = (("png",), ("png", "jpeg"))
+"""PNG is exact. Where it is too large for the server, each page is sent in the format that is smaller."""
+PART_BYTES = 160
+"""Around each picture: its label, and JSON."""
 
 
 class OpenAIEngine(BackgroundEngine[str]):
@@ -159,26 +163,40 @@ class OpenAIEngine(BackgroundEngine[str]):
     # ── What is sent ─────────────────────────────────────────────────────────────────────────────
 
     async def _body(self, request: Request) -> dict[str, Any]:
-        """The request as JSON. Pictures are PNG; where that is too large for the server, JPEG."""
         size = 0
-        kinds: tuple[ImageFormat, ...] = ("png", "jpeg")
-        for kind in kinds:
+        for kinds in FORMATS:
             pages = list(request.pages.values())
-            urls = await asyncio.to_thread(self._urls, request.conversation, pages, kind)
+            urls = await asyncio.to_thread(self._urls, request.conversation, pages, kinds)
             body = request_body(request, urls, self.abilities)
             size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if size <= self.max_request_bytes:
                 return body
         raise EngineError(
             f"the request takes {size / 1e6:.1f} MB even with JPEG pictures and the server takes "
-            f"{self.max_request_bytes / 1e6:g} MB: use fewer pages, a denser style, or set max_request_mb"
+            f"{self.max_request_bytes / 1e6:g} MB: use fewer or smaller pages, a denser style, or set max_request_mb"
         )
 
-    def _urls(self, conversation: str, pages: Sequence[Page], kind: ImageFormat) -> dict[int, str]:
-        def drawn(page: Page) -> str:
+    @property
+    def max_picture_bytes(self) -> int:
+        """An eighth of a request is left for its text."""
+        return max(1, self.max_request_bytes * 7 // 8)
+
+    def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
+        # without drawing any: three bytes a pixel are four in base64, and no picture takes more
+        taken = [PART_BYTES + 4 * page.width_px * page.height_px for page in pages]
+        for kinds in FORMATS:
+            if sum(taken) <= self.max_picture_bytes:
+                break
+            taken = [PART_BYTES + len(url) for url in self._urls(conversation, pages, kinds).values()]
+        return taken
+
+    def _urls(self, conversation: str, pages: Sequence[Page], kinds: Sequence[ImageFormat]) -> dict[int, str]:
+        """Of each page the smallest picture in these formats."""
+
+        def drawn(page: Page, kind: ImageFormat) -> str:
             return self._drawn.get(conversation, (page.content_hash, kind), lambda: data_url(page.image(), kind))
 
-        return {page.number: drawn(page) for page in pages}
+        return {page.number: min((drawn(page, kind) for kind in kinds), key=len) for page in pages}
 
     # ── What comes back ──────────────────────────────────────────────────────────────────────────
 

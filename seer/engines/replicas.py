@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from seer.engines.base import ConcurrentEngine, Engine, Generation, Request, generate_all
+from seer.engines.base import BoundedEngine, ConcurrentEngine, Engine, Generation, Request, generate_all
+from seer.schema import Page
 
 _Result = TypeVar("_Result")
 REST_S = 10.0
 """How long a replica that failed gets no new conversation."""
 
 
-class Replica(Engine, ConcurrentEngine, Protocol):
+class Replica(Engine, ConcurrentEngine, BoundedEngine, Protocol):
     def close(self) -> None: ...
 
 
@@ -53,6 +54,13 @@ class ReplicatedEngine:
         self._home.pop(request.conversation, None)
         second = self._place(request.conversation)
         return said if second == first else await self._ask(second, request)
+
+    @property
+    def max_picture_bytes(self) -> int:
+        return min(replica.max_picture_bytes for replica in self.replicas)
+
+    def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
+        return self.replicas[0].picture_bytes(conversation, pages)
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         return self.replicas[0].run(work)
