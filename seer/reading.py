@@ -36,7 +36,8 @@ async def read_one(conversation: Conversation, ask: Callable[[Request], Awaitabl
         while True:
             requests = conversation.send(list(await asyncio.gather(*map(ask, requests))))
     except StopIteration as stop:
-        return stop.value
+        answer: Answer = stop.value
+        return answer
     finally:
         conversation.close()
 

@@ -27,7 +27,7 @@ from train.flops import flops_model
 from train.pages import pictures_of
 
 
-class SeerDataset(torch.utils.data.Dataset):
+class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Trajectories for verl's SFT trainer: ids, four-row positions, float loss mask, patches.
 
     `parquet_files` are folders of shards (or .jsonl files). Samples that are rejected are left out at construction, counted:
