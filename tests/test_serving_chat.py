@@ -148,7 +148,7 @@ def test_keys_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SEER_SERVER_KEYS", " aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb,")
     assert read_keys() == ("a" * 16, "b" * 16)
     file = tmp_path / "keys"
-    file.write_text("c" * 16 + "\n\n")
+    file.write_text("\ufeff" + "c" * 16 + "\n\n", encoding="utf-8")
     assert read_keys(file) == ("c" * 16,)
     file.write_text("short")
     with pytest.raises(InputError, match="fewer than 16"):

@@ -16,7 +16,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from seer.apps import serving_reply as reply
 from seer.apps.serving_chat import Asked, read_chat
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
     from starlette.responses import Response
+
+_Result = TypeVar("_Result")
 
 
 class Server:
@@ -55,7 +57,7 @@ class Server:
         reply_id = f"chatcmpl-{secrets.token_hex(12)}"
         owner = request.state.owner
         if asked.stream:
-            return await self._streamed(asked, owner, reply_id, request.state.facts)
+            return await self._streamed(asked, owner, reply_id, request)
         reading = asyncio.create_task(self._answer(asked, owner, request.state.facts))
         document, answer = await _unless_gone(reading, request)
         return _json_response(reply.completion(reply_id, int(time.time()), self.settings.model_name, document, answer))
@@ -80,15 +82,15 @@ class Server:
             raise EngineError(answer.cause)
         return document, answer
 
-    async def _streamed(self, asked: Asked, owner: str, reply_id: str, facts: dict[str, Any]) -> Response:
+    async def _streamed(self, asked: Asked, owner: str, reply_id: str, request: Request) -> Response:
         """A streamed reply. What fails before anything was said is still an ordinary error with its status."""
         from starlette.responses import StreamingResponse
 
         stream = Stream(reply_id, int(time.time()), self.settings.model_name, asked.include_usage)
-        reading = asyncio.create_task(self._answer(asked, owner, facts, stream))
+        reading = asyncio.create_task(self._answer(asked, owner, request.state.facts, stream))
         stream.follow(reading)
         try:
-            await stream.begun()
+            await _unless_gone(asyncio.create_task(stream.begun()), request)
         except BaseException:
             reading.cancel()
             raise
@@ -178,6 +180,7 @@ def create_app(
     """The application. It closes the engine when it is shut down."""
     from fastapi import FastAPI
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
 
     server = Server(engine, policy, settings)
 
@@ -201,7 +204,7 @@ def create_app(
     )
     for method, path, handler in routes:
         app.add_route(path, handler, methods=[method])
-    for kind in (SeerError, TimeoutError, HTTPException, ClientGone):
+    for kind in (SeerError, TimeoutError, HTTPException, ClientGone, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _respond)
     app.add_middleware(
         Guard,  # type: ignore[arg-type]
@@ -223,10 +226,11 @@ class ClientGone(Exception):
 def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
     """(status, body) of a failure, as OpenAI's clients expect it."""
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
 
     if isinstance(error, HTTPException):
         return error.status_code, reply.error_body(str(error.detail), "invalid_request_error", "bad_request")
-    if isinstance(error, ClientGone):
+    if isinstance(error, (ClientGone, ClientDisconnect)):
         return 499, reply.error_body("the client hung up", "invalid_request_error", "client_gone")
     if isinstance(error, TimeoutError):
         return 504, reply.error_body("reading took longer than this server allows", "server_error", "timeout")
@@ -263,8 +267,8 @@ async def _json(request: Request) -> Any:
         raise BadRequest("the body is no JSON; send a chat completion request") from None
 
 
-async def _unless_gone(reading: asyncio.Task[tuple[Document, Answer]], request: Request) -> tuple[Document, Answer]:
-    """The result of `reading`; a client that hangs up cancels it. Raises ClientGone then."""
+async def _unless_gone(work: asyncio.Task[_Result], request: Request) -> _Result:
+    """The result of `work`; a client that hangs up cancels it. Raises ClientGone then."""
 
     async def gone() -> None:
         # the body was read: the next message can only be that the client has left
@@ -273,10 +277,10 @@ async def _unless_gone(reading: asyncio.Task[tuple[Document, Answer]], request: 
 
     leaving = asyncio.create_task(gone())
     try:
-        await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
             raise ClientGone
-        return reading.result()
+        return work.result()
     finally:
         leaving.cancel()
-        reading.cancel()
+        work.cancel()

@@ -84,7 +84,7 @@ def read_chat(body: Any, settings: ServeSettings) -> Asked:
         question=question,
         sources=tuple(sources),
         options=build_config(ChatOptions, _object(body, "seer"), where="seer"),
-        stream=bool(body.get("stream")),
+        stream=_flag(body, "stream"),
         include_usage=isinstance(stream_options, Mapping) and bool(stream_options.get("include_usage")),
         max_new_tokens=_number(body, "max_completion_tokens", int, 1) or _number(body, "max_tokens", int, 1),
         temperature=_number(body, "temperature", float, 0, 2),
@@ -160,7 +160,7 @@ def _add(reading: _Reading, source: Source) -> None:
 
 def _file_source(file: Mapping[str, Any], number: int) -> Source:
     name = str(file.get("filename") or f"document-{number}")
-    if isinstance(file.get("file_id"), str):
+    if isinstance(file.get("file_id"), str) and file["file_id"]:
         return Source(name, file_id=file["file_id"])
     return Source(name, data=decode_data_url(file.get("file_data"), "file_data"))
 
@@ -248,6 +248,13 @@ def _object(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"'{key}' is no object")
     return value
+
+
+def _flag(body: Mapping[str, Any], key: str) -> bool:
+    value = body.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"'{key}' is {value!r:.40}; true or false is needed")
+    return bool(value)
 
 
 def _number(body: Mapping[str, Any], key: str, kind: type, low: float | None = None, high: float | None = None) -> Any:

@@ -13,6 +13,9 @@ from typing import Any
 
 from seer.errors import InputError
 
+BLOCK_BYTES = 4096
+"""What a file takes of the disk at least: many tiny ones fill it too."""
+
 
 @dataclass(frozen=True)
 class StoredFile:
@@ -54,8 +57,8 @@ class FileStore:
         )
         with self._lock:
             self._drop_expired()
-            held = sum(file.size_bytes for file in self._files.values())
-            if held + len(data) > self.max_bytes:
+            held = sum(max(file.size_bytes, BLOCK_BYTES) for file in self._files.values())
+            if held + max(len(data), BLOCK_BYTES) > self.max_bytes:
                 raise InputError(
                     f"{held / 1e6:.1f} MB are stored and {len(data) / 1e6:.1f} MB arrived; {self.max_bytes / 1e6:g} MB may be "
                     "stored: delete files that are no longer needed"

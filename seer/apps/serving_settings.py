@@ -57,7 +57,7 @@ def read_keys(path: Path | None = None) -> tuple[str, ...]:
         keys = os.environ.get(KEYS_VARIABLE, "").split(",")
     else:
         try:
-            keys = path.read_text(encoding="utf-8").splitlines()
+            keys = path.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark before the first key
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the key file '{path}' cannot be read: {type(error).__name__}") from None
     found = tuple(key.strip() for key in keys if key.strip())
