@@ -24,16 +24,13 @@ app = typer.Typer(
     help="Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard.",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 Folder = Annotated[Path, typer.Argument(help="A set, or the folder of a build.", show_default=False)]
 
 
 @app.command()
 def build(
     config: Annotated[str, typer.Argument(help="A TOML file; see configs/data-*.toml.", show_default=False)] = "",
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings as section.key=value.", show_default=False)
-    ] = None,
     input: Annotated[str, typer.Option("--input", help="In place of the sources: one JSONL or Parquet file.")] = "",
     kind: Annotated[str, typer.Option(help="With --input: a known source, or table.")] = "table",
     map: Annotated[str, typer.Option("--map", help="With --input: columns, e.g. question=q,context=text.")] = "",
@@ -43,6 +40,9 @@ def build(
     runner: Annotated[str, typer.Option(help="local, or ray: the steps spread over processes.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="With --runner ray: how many processes.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, e.g. reason.samples=4; may be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Build a set of trajectories.
@@ -51,7 +51,7 @@ def build(
 
     \b
     seer-data build configs/data-paper.toml
-    seer-data build configs/data-paper.toml reason.samples=4 out=runs/other
+    seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
     seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
     """
     from data_pipeline.build import build as run_build
@@ -85,8 +85,6 @@ def _settings(
     from data_pipeline.settings import BuildConfig, SourceSpec
     from seer.config import build_config, load_config
 
-    if "=" in config and not Path(config).exists():
-        config, overrides = "", [config, *overrides]
     changes = [*overrides]
     if judge:
         changes.append(f"judge.kind={json.dumps(judge)}")
@@ -184,6 +182,7 @@ def show(
     first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many are shown.")] = 20,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    as_json: Json = False,
 ) -> None:
     """Make a gallery of trajectories: pages, selection, loss classes. One HTML file."""
     from data_pipeline.gallery import gallery_html
@@ -197,8 +196,8 @@ def show(
     target = out or shards.folder / "gallery.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, page.encode("utf-8", "replace"))
-    print(target)
-    if open_browser and sys.stdout.isatty():
+    print(json.dumps({"out": str(target), "shown": len(wanted)}) if as_json else target)
+    if open_browser and not as_json and sys.stdout.isatty():
         typer.launch(str(target))
 
 
@@ -207,6 +206,7 @@ def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     format: Annotated[str, typer.Option("--format", help="llamafactory, swift or trl.")] = "llamafactory",
+    as_json: Json = False,
 ) -> None:
     """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL."""
     from data_pipeline.export import FORMATS
@@ -220,6 +220,9 @@ def export(
     if len(found) > 1:
         raise InputError(f"'{folder}' holds {len(found)} sets; give one of {', '.join(map(str, found))}")
     count = run_export(ShardSet(found[0]), out, chosen)
+    if as_json:
+        print(json.dumps({"out": str(out), "conversations": count, "format": chosen}))
+        return
     print(f"{out / 'data.jsonl'}: {count:,} conversations for {chosen}")
 
 
@@ -227,6 +230,7 @@ def export(
 def guard(
     benchmark: Annotated[Path, typer.Argument(help="A folder of LongBench JSONL files.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The index to write, ending in .npz.")],
+    as_json: Json = False,
 ) -> None:
     """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index)."""
     from data_pipeline.guard import BenchmarkIndex
@@ -235,6 +239,9 @@ def guard(
         raise InputError(f"--out {out}; the index must end in .npz")
     index = BenchmarkIndex.from_folder(benchmark)
     index.save(out)
+    if as_json:
+        print(json.dumps({"out": str(out), "records": index.records, "grams": len(index.context_grams)}))
+        return
     print(f"{out}: {index.records:,} records, {len(index.context_grams):,} context n-grams")
 
 

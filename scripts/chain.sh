@@ -11,7 +11,7 @@ mkdir -p "$out"
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
 step python -m seer.miniature.world "$out/train.jsonl" --documents 200 --seed 77
-step seer-data build configs/data-miniature.toml "out=$out/data" --input "$out/train.jsonl" --map evidence=evidence
+step seer-data build configs/data-miniature.toml --out "$out/data" --input "$out/train.jsonl" --map evidence=evidence
 step seer-data verify "$out/data"
 step seer-train run configs/chain.toml
 step seer check "$out/train/model"

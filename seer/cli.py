@@ -27,7 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-EXIT_NOT_ANSWERABLE = 3
+EXIT_CODES = {"failed": 1, "not_answerable": 3}
+"""Of `seer ask`, by the answer's status where it is not answered."""
 
 
 def main() -> NoReturn:
@@ -90,7 +91,7 @@ def ask(
     gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     stream: Annotated[bool, typer.Option("--stream", help="Print the answer's text as it is generated.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer record as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
     save_trace: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
     ] = None,
@@ -110,7 +111,6 @@ def ask(
     from seer.policy import ReadingPolicy
     from seer.reading import Reader
     from seer.rendering import load
-    from seer.schema import Status
     from seer.selection.base import build_selector
     from seer.systems.base import build_engine, parse_engine_arguments
 
@@ -136,16 +136,14 @@ def ask(
         write_trace(save_trace, document, question, answer)
     if as_json:
         typer.echo(json.dumps({"question": question, **answer.model_dump(mode="json")}, ensure_ascii=False))
-    if answer.status is Status.NOT_ANSWERABLE:
-        raise typer.Exit(EXIT_NOT_ANSWERABLE)
-    if answer.status is Status.FAILED:
-        raise typer.Exit(1)
+    raise typer.Exit(EXIT_CODES.get(answer.status, 0))
 
 
 @app.command("make-small")
 def make_small(
     out: Annotated[Path, typer.Argument(help="Folder for the checkpoint.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
 ) -> None:
     """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing."""
     from seer.errors import InputError
@@ -153,14 +151,15 @@ def make_small(
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"'{out}' exists already; give a folder that does not")
-    typer.echo(f"{build_small(out, seed=seed)}: an untrained model; its answers mean nothing")
+    made = build_small(out, seed=seed)
+    typer.echo(json.dumps({"out": str(made)}) if as_json else f"{made}: an untrained model; its answers mean nothing")
 
 
 @app.command()
 def check(
     model: Annotated[str, typer.Argument(help="Checkpoint folder.")],
     weights: Annotated[bool, typer.Option(help="Also load the weights and compare positions.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, last line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
 ) -> None:
     """Is this checkpoint fit for Seer? Looks at tokens, stops, template, processor and positions, and says what it found."""
     from seer.checks import check_model

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+import data_pipeline.cli
+import seer.cli
+import train.cli
+
+APPS = {"seer": seer.cli.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
 COMMANDS = {
     "seer.cli": ["ask", "none.txt", "q", "--engine", "scripted"],
     "train.cli": ["run", "none.toml"],
@@ -36,3 +44,29 @@ def test_debug_shows_the_traceback_wherever_it_stands(module: str, first: bool) 
     result = run(module, *arguments)
     assert result.returncode == 1 and "Traceback" in result.stderr
     assert "--debug" in run(module, "--help").stdout
+
+
+def every_command(command: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, its options by the way they are written) of every command at and under this one."""
+    for part, under in getattr(command, "commands", {}).items():
+        yield from every_command(under, f"{name} {part}")
+    if not hasattr(command, "commands"):
+        yield name, {written: option for option in command.params for written in option.opts if written.startswith("-")}
+
+
+EVERY = dict(pair for name, app in APPS.items() for pair in every_command(get_command(app), name))
+
+
+def test_every_result_can_be_had_as_json() -> None:
+    silent = {name for name, options in EVERY.items() if "--json" not in options}
+    assert silent == {"seer serve", "seer demo", "seer-train inspect"}, "these run on, or are there to be looked at"
+    assert {options["--json"].help for options in EVERY.values() if "--json" in options} == {
+        "Print the result as one last line of JSON."
+    }
+
+
+def test_a_setting_is_an_option_and_memory_has_one_unit() -> None:
+    for name, options in EVERY.items():
+        assert "--count" not in options and not {"--gpu-gb", "--gpu-memory"} & set(options), name
+    for name in ("seer ask", "seer render", "seer serve", "seer-data build", "seer-train run", "seer eval predict"):
+        assert EVERY[name]["--set"].multiple, name

@@ -59,12 +59,16 @@ def test_a_forced_selector_with_budgets_matched_to_another_run(data, tmp_path):
     assert invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "a").exit_code == 0
     matched = invoke(
         *("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "b"),
-        *("--system", "bm25", "--match", tmp_path / "a", "--tasks", "hotpotqa", "--limit", 2),
+        *("--system", "bm25", "--match", tmp_path / "a", "--tasks", "hotpotqa", "--limit", 2, "--json"),
     )
     assert matched.exit_code == 0, matched.output
+    assert json.loads(matched.stdout)["num_predicted"] == 2
     predictions = read_predictions(tmp_path / "b/hotpotqa.jsonl")
     assert [one.selected_pages for one in predictions] == [(1,), (1,)]
     assert not (tmp_path / "b/trec.jsonl").exists()
+    compared = invoke("report", tmp_path / "a", "--out", tmp_path / "report", "--json")
+    assert compared.exit_code == 0, compared.output
+    assert len(json.loads(compared.stdout)["reports"]) == 3
 
 
 def test_exit_codes_tell_gaps(data, tmp_path):
@@ -129,5 +133,5 @@ def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
 def test_predict_and_longbench_take_the_same_options():
     command = get_command(app)
     names = {name: {one.name for one in command.commands[name].params} for name in ("predict", "longbench")}
-    assert names["longbench"] - names["predict"] == {"postprocess", "code_ratio", "as_json"}
+    assert names["longbench"] - names["predict"] == {"postprocess", "code_ratio"}
     assert names["predict"] < names["longbench"]

@@ -62,14 +62,25 @@ def test_build_from_a_configuration_with_overrides(
     config = tmp_path / "config.toml"
     columns = "{question='q', context='text', answers='a', evidence='quotes'}"
     config.write_text(f"out='{tmp_path}/x'\nsources=[{{path='{tmp_path}/train.jsonl', map={columns}}}]\n")
-    code, out, error = run(monkeypatch, capsys, "build", config, f"out={tmp_path}/y", "sources=1", "--json")
+    code, out, error = run(
+        monkeypatch, capsys, "build", config, "--set", f"out={tmp_path}/y", "--set", "sources=1", "--json"
+    )
     assert (code, out) == (2, "")
     assert "sources" in error
-    code, out, _ = run(monkeypatch, capsys, "build", config, f"out={tmp_path}/y", "--json")
+    code, out, _ = run(monkeypatch, capsys, "build", config, "--set", f"out={tmp_path}/y", "--json")
     assert code == 0
     assert json.loads(out)["sets"]["train"]["rows"] == 6
-    code, out, _ = run(monkeypatch, capsys, "build", config, f"out={tmp_path}/y")
+    code, out, _ = run(monkeypatch, capsys, "build", config, "--set", f"out={tmp_path}/y")
     assert "already built" in out
+
+
+def test_a_gallery_and_an_export_are_named_in_json(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(monkeypatch, capsys, "show", built, "--limit", 2, "--json")
+    assert json.loads(out) == {"out": str(built / "train" / "gallery.html"), "shown": 2}
+    _, out, _ = run(monkeypatch, capsys, "export", built, "--out", tmp_path / "trl", "--format", "trl", "--json")
+    assert json.loads(out) == {"out": str(tmp_path / "trl"), "conversations": 6, "format": "trl"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +107,9 @@ def test_a_configuration_takes_another_input(
         COLUMNS,
         "--out",
         tmp_path / "out",
+        "--set",
         "style=seer",
+        "--set",
         "validation_share=0.0",
     )
     code, out, error = run(monkeypatch, capsys, *arguments)
@@ -164,8 +177,8 @@ def test_a_benchmark_is_hashed_and_used(
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     bench = tmp_path / "bench.jsonl"
     bench.write_text(json.dumps({"input": rows[1]["q"], "context": rows[2]["text"]}) + "\n")
-    code, _, _ = run(monkeypatch, capsys, "guard", bench, "--out", tmp_path / "g.npz")
-    assert code == 0
+    code, out, _ = run(monkeypatch, capsys, "guard", bench, "--out", tmp_path / "g.npz", "--json")
+    assert code == 0 and json.loads(out)["records"] == 1
     arguments = (
         "build",
         "--input",
@@ -174,6 +187,7 @@ def test_a_benchmark_is_hashed_and_used(
         COLUMNS,
         "--out",
         tmp_path / "o",
+        "--set",
         f"guard.benchmark={tmp_path}/g.npz",
     )
     code, out, _ = run(monkeypatch, capsys, *arguments)

@@ -182,7 +182,7 @@ RULES: dict[str, Rule] = {
     "seer serve": parses,
     "seer-data build": runs(
         *("--input", "questions.jsonl", "--map", "evidence=evidence"),
-        *("--judge", "gold", 'reason.kind="template"', 'guard.benchmark="longbench"'),
+        *("--judge", "gold", "--set", 'reason.kind="template"', "--set", 'guard.benchmark="longbench"'),
     ),
     "seer-train plan": runs(),
     "seer-train run": trains,

@@ -21,10 +21,10 @@ TEXT = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads
 def test_a_9b_model_on_one_gpu():
     shape = shape_of_config({"text_config": TEXT}, 20_600_000_000)
     assert (shape.kv_heads, shape.head_size) == (2, 128)
-    sizing = size_serving(shape, ServingLoad(gpu_memory_gb=80, pages=30))
+    sizing = size_serving(shape, ServingLoad(gpu_memory_gib=80, pages=30))
     assert sizing.kv_bytes_per_token == 2 * 40 * 2 * 128 * 2
     assert sizing.page_tokens == GLM_41V.tokens(595, 842) + 8
-    assert sizing.cache_bytes == pytest.approx(80e9 * 0.9 - 4e9 - 20.6e9)
+    assert sizing.cache_bytes == pytest.approx((80 * 0.9 - 4) * 2**30 - 20.6e9)
     used = sizing.conversations * sizing.conversation_tokens * sizing.kv_bytes_per_token
     assert used <= sizing.cache_bytes < used + sizing.conversation_tokens * sizing.kv_bytes_per_token
     assert "conversations at once" in sizing_lines(sizing)[-1]
@@ -60,14 +60,14 @@ def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, t
 
     (text := tmp_path / "a.txt").write_text("word " * 3000, encoding="utf-8")
     asked = ["plan", str(text), "--styles", "seer,dense", "--serve", "--model", str(small_checkpoint_dir)]
-    told = json.loads(CliRunner().invoke(app, [*asked, "--gpu-gb", "8", "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, [*asked, "--gpu-gib", "8", "--json"]).output)
     pages = {row["style"]: row["pages"] for row in told["styles"]}
     for row, load in zip(told["serving"], [(595, 842), (588, 420)], strict=True):
-        wanted = ServingLoad(gpu_memory_gb=8, pages=pages[row["style"]], page_width_px=load[0], page_height_px=load[1])
+        wanted = ServingLoad(gpu_memory_gib=8, pages=pages[row["style"]], page_width_px=load[0], page_height_px=load[1])
         sizing = size_serving(shape_of(small_checkpoint_dir), wanted)
         assert (row["conversations"], row["conversation_tokens"]) == (sizing.conversations, sizing.conversation_tokens)
     shown = CliRunner().invoke(app, asked).output
-    assert "at once on 1 x 80 GB" in shown
+    assert "at once on 1 x 80 GiB" in shown
 
 
 def test_plan_for_serving_needs_a_model(tmp_path):

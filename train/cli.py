@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,10 +27,11 @@ ConfigPath = Annotated[Path, typer.Argument(help="A TOML file; see configs/.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, e.g. optimizer.lr=1e-6; may be repeated.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
 @app.command()
-def run(config: ConfigPath, overrides: Overrides = None) -> None:
+def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Train as a configuration says; continue where an earlier run of it stopped."""
     # threads that spin while they wait slow a shared CPU down manyfold; read when torch is first imported
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -41,6 +43,9 @@ def run(config: ConfigPath, overrides: Overrides = None) -> None:
     summary = fit(resolved)
     if int(os.environ.get("RANK", 0)) == 0:
         loss = summary.last.get("loss")
+        if as_json:
+            typer.echo(json.dumps({"out": str(resolved.out), **asdict(summary)}))
+            return
         typer.echo(
             f"{summary.steps} steps in {summary.seconds:.0f} s ({summary.reason})"
             + (f", loss {loss:.4f}" if loss is not None else "")
@@ -55,7 +60,7 @@ def plan(
     gpu_gib: Annotated[float, typer.Option(min=0.001, help="Memory of one GPU.")] = 80.0,
     vision_tokens: Annotated[int | None, typer.Option(min=0, help="Of the longest trajectory; by default all.")] = None,
     supervised_tokens: Annotated[int, typer.Option(min=1, help="Tokens learned in one micro-batch.")] = 1024,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     overrides: Overrides = None,
 ) -> None:
     """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU."""
@@ -83,8 +88,8 @@ def inspect(
     data: Annotated[Path, typer.Argument(help="A folder of trajectory shards, or a .jsonl file.")],
     model: Annotated[Path, typer.Option(help="A checkpoint folder, for its tokenizer.")],
     config: Annotated[Path | None, typer.Option(help="A run's configuration, for its weights and limits.")] = None,
-    first: Annotated[int, typer.Option(min=0, help="Index of the first trajectory.")] = 0,
-    count: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 3,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page instead.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -102,7 +107,7 @@ def inspect(
         run_config = load_config(TrainConfig, config, overrides or ())
         recipe = Recipe(encoder, scaling, run_config.loss, run_config.batching.max_tokens, run_config.data.drop_turns)
     trajectories = open_trajectories(data)
-    last = min(first + count, len(trajectories))
+    last = min(first + limit, len(trajectories))
     if first >= last:
         raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
     results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in range(first, last)]

@@ -1,6 +1,6 @@
 """How much memory serving takes: bytes of cache a token, a page and a conversation, and what fits on the GPUs.
 
-sizing = size_serving(shape_of("path/to/checkpoint"), ServingLoad(gpus=1, gpu_memory_gb=80))
+sizing = size_serving(shape_of("path/to/checkpoint"), ServingLoad(gpus=1, gpu_memory_gib=80))
 print("\n".join(sizing_lines(sizing)))
 """
 
@@ -36,10 +36,10 @@ class ServingLoad:
     """What is served, on what."""
 
     gpus: int = 1
-    gpu_memory_gb: float = 80.0
+    gpu_memory_gib: float = 80.0
     memory_share: float = 0.9
     """vLLM's gpu_memory_utilization."""
-    reserve_gb: float = 4.0
+    reserve_gib: float = 4.0
     """A GPU's share for activations and the vision tower's work."""
     bytes_per_value: float = 2.0
     """Of the key-value cache: 2 for bfloat16, 1 for fp8."""
@@ -54,8 +54,8 @@ class ServingLoad:
         if min(self.gpus, self.pages, self.page_width_px, self.page_height_px) < 1 or self.text_tokens < 0:
             raise InputError("gpus, pages and page sizes must be at least 1, text_tokens at least 0")
         if (
-            self.gpu_memory_gb <= 0
-            or self.reserve_gb < 0
+            self.gpu_memory_gib <= 0
+            or self.reserve_gib < 0
             or self.bytes_per_value <= 0
             or not 0 < self.memory_share <= 1
         ):
@@ -81,7 +81,7 @@ def size_serving(shape: ModelShape, load: ServingLoad, geometry: VisionGeometry 
     per_token = 2 * shape.layers * shape.kv_heads * shape.head_size * load.bytes_per_value * copies
     page_tokens = geometry.tokens(load.page_width_px, load.page_height_px) + PAGE_MARKERS
     conversation = load.pages * page_tokens + load.text_tokens
-    usable = load.gpus * (load.gpu_memory_gb * load.memory_share - load.reserve_gb) * 1e9
+    usable = load.gpus * (load.gpu_memory_gib * load.memory_share - load.reserve_gib) * 2**30
     cache = usable - shape.weight_bytes
     return Sizing(
         kv_bytes_per_token=per_token,

@@ -120,6 +120,7 @@ def report(
     code_ratio: CodeRatioOption = "difflib",
     partial: Partial = False,
     seed: Annotated[int, typer.Option(help="For bootstrap intervals and permutation tests.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs: tables, plots, intervals and cases in HTML, Markdown and JSON."""
     from seer.evaluation.longbench import EXIT_GAPS, read_data
@@ -131,8 +132,8 @@ def report(
     gold = read_page_labels(labels) if labels else None
     records = read_data(data)[0] if data and labels else ()
     built = build_report(loaded, title=title, gold_pages=gold, records=records, seed=seed)
-    for path in write_report(built, out):
-        typer.echo(str(path))
+    paths = [str(path) for path in write_report(built, out)]
+    typer.echo(json.dumps({"out": str(out), "reports": paths}) if as_json else "\n".join(paths))
     if any(run.report.gaps for run in loaded):
         raise typer.Exit(EXIT_GAPS)
 
@@ -144,6 +145,7 @@ def probe(
     base_url: BaseUrl = None,
     engine_args: EngineArgs = None,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Time prefill apart: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run."""
     from seer.config import build_config
@@ -169,6 +171,8 @@ def probe(
     with progress("probing") as on_progress:
         number = probe_run(records, built, run, lambda done, total: on_progress(done, total, 0))
     typer.echo(f"{number} prefill probes added to {run}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"out": str(run), "probes": number}))
 
 
 @app.command()
@@ -178,9 +182,7 @@ def tokens(
     style: Style = "seer",
     tasks: Tasks = None,
     limit: Limit = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print every task's figures as one last line of JSON.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What reading would cost, without a model: prompts are built and counted as pictures, with pages, as text."""
     from dataclasses import asdict

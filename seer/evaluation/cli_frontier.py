@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seer.evaluation.cli_options import (
+    AsJson,
     BaseUrl,
     BatchSize,
     Device,
@@ -80,7 +81,7 @@ class FrontierOptions:
 @takes(FrontierOptions)
 def frontier(
     options: FrontierOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every point as one last line of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What accuracy costs: sweep print density and retrieval budget, plot score against prompt tokens.
 

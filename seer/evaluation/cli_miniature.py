@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.evaluation.cli_options import Device
+from seer.evaluation.cli_options import AsJson, Device
 from seer.evaluation.cli_progress import progress
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def miniature(
     ] = False,
     report: Annotated[bool, typer.Option("--report", help="Also write report.html, .md and .json.")] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one last line of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The paper's controls in miniature: ten runs over a held-out world of known truth.
 

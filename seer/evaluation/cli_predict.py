@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,13 +46,13 @@ def longbench(
 
 
 @takes(LongBenchOptions)
-def predict(options: LongBenchOptions) -> None:
+def predict(options: LongBenchOptions, as_json: AsJson = False) -> None:
     """Predict only. The same command goes on with an interrupted run; every input gets a result."""
-    predict_longbench(options)
+    show_summary(predict_longbench(options), options.out, as_json)
 
 
 @takes(DocQAOptions)
-def docqa(options: DocQAOptions) -> None:
+def docqa(options: DocQAOptions, as_json: AsJson = False) -> None:
     """Predict document QA (MMLongBench-Doc, LongDocURL): questions over PDFs. Score with `score --benchmark docqa`.
 
     Example: seer eval docqa --gold samples.json --documents pdfs/ --model path/to/checkpoint --out runs/docqa
@@ -74,7 +76,7 @@ def docqa(options: DocQAOptions) -> None:
         describe=described(options, policy),
     )
     rules = LoopOptions(options.batch_size, options.concurrency, options.retry_rounds, options.retry_failed)
-    run_system(options, policy, inputs, manifest, rules)
+    show_summary(run_system(options, policy, inputs, manifest, rules), options.out, as_json)
 
 
 def harness(
@@ -88,6 +90,7 @@ def harness(
     reasoning_tokens: Annotated[int, typer.Option(help="Tokens granted on top of each task's limit.")] = 1024,
     timeout_s: Annotated[float, typer.Option(help="For one try of one request.")] = 600,
     document_field: Annotated[str, typer.Option(help="The field of a record that holds its document.")] = "context",
+    as_json: AsJson = False,
 ) -> None:
     """Run lm-evaluation-harness with Seer as its model, through a running `seer serve`.
 
@@ -114,13 +117,16 @@ def harness(
     )
     for name, metrics in summary.results.items():
         shown = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items() if isinstance(value, float))
-        typer.echo(f"{name}: {shown}")
+        typer.echo(f"{name}: {shown}", err=as_json)
     failed = len(summary.failures)
     typer.echo(f"{summary.num_requests} requests, {failed} failed and stand as empty predictions", err=True)
-    typer.echo(str(summary.path))
+    typer.echo(str(summary.path), err=as_json)
+    if as_json:
+        told = {"out": str(out), "requests": summary.num_requests, "failed": failed, "results": summary.results}
+        typer.echo(json.dumps(told, default=str))
 
 
-def predict_longbench(options: LongBenchOptions) -> None:
+def predict_longbench(options: LongBenchOptions) -> RunSummary:
     from seer.counting import load_counter
     from seer.evaluation.longbench import read_data
     from seer.evaluation.pages import matched_budgets, read_page_labels
@@ -144,7 +150,7 @@ def predict_longbench(options: LongBenchOptions) -> None:
     policy = read_policy(options)
     count = load_counter(options.model).count if options.max_context_tokens is not None else None
     inputs, manifest = plan_run(records, system_name(options.system), rules, described(options, policy), count)
-    run_system(options, policy, inputs, manifest, rules)
+    return run_system(options, policy, inputs, manifest, rules)
 
 
 def run_system(
@@ -178,6 +184,11 @@ def run_system(
         err=True,
     )
     return summary
+
+
+def show_summary(summary: RunSummary, out: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), **asdict(summary)}))
 
 
 def described(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:

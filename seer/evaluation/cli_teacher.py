@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,6 +83,7 @@ def extract(
     model: TeacherModel,
     base_url: TeacherUrl = "",
     settings: TeacherSettings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Document QA: have a model draw the short answer out of each long one, as the benchmarks do before they score.
 
@@ -97,7 +99,9 @@ def extract(
         "made short and count as failed",
         err=True,
     )
-    typer.echo(str(report.path))
+    typer.echo(str(report.path), err=as_json)
+    if as_json:
+        typer.echo(json.dumps(asdict(report), default=str))
 
 
 def _teacher(model: str, base_url: str, settings: list[str] | None) -> TeacherSpec:

@@ -29,7 +29,7 @@ ReflowOption = Annotated[
 ]
 OcrOption = Annotated[str, typer.Option(help="Read scans: auto (pages without usable text), always, never.")]
 PasswordOption = Annotated[str | None, typer.Option(help="Password of an encrypted PDF.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
 def render(
@@ -112,13 +112,13 @@ def plan(
         bool, typer.Option("--serve", help="Also say how many such conversations --model serves at once.")
     ] = False,
     gpus: Annotated[int, typer.Option(min=1, help="With --serve: GPUs of one server.")] = 1,
-    gpu_gb: Annotated[float, typer.Option(min=0.001, help="With --serve: memory of one GPU.")] = 80.0,
+    gpu_gib: Annotated[float, typer.Option(min=0.001, help="With --serve: memory of one GPU.")] = 80.0,
     as_json: JsonOption = False,
 ) -> None:
     """What a document would cost in each style, without drawing a page.
 
     Example: seer plan report.txt --styles seer,auto --set font_size_pt=8
-    Example: seer plan report.txt --serve --model path/to/checkpoint --gpus 2 --gpu-gb 80
+    Example: seer plan report.txt --serve --model path/to/checkpoint --gpus 2 --gpu-gib 80
     """
     from seer.counting import load_counter
     from seer.rendering.output import keeps_own_pages
@@ -150,7 +150,7 @@ def plan(
         }
         for name, row in measured
     ]
-    served = _serving(model, [(name, row.style, row.pages) for name, row in measured], gpus, gpu_gb) if serve else []
+    served = _serving(model, [(name, row.style, row.pages) for name, row in measured], gpus, gpu_gib) if serve else []
     if as_json:
         record = {"document": document.name, "counter": counter.name, "styles": rows}
         typer.echo(json.dumps(record | ({"serving": served} if serve else {})))
@@ -159,7 +159,7 @@ def plan(
         for row in served:
             typer.echo(
                 f"{row['style']}: {row['conversation_tokens']:,} tokens and {row['conversation_gb']:.2f} GB of cache a "
-                f"conversation, {row['conversations']:,} at once on {gpus} x {gpu_gb:g} GB"
+                f"conversation, {row['conversations']:,} at once on {gpus} x {gpu_gib:g} GiB"
             )
 
 
@@ -185,7 +185,7 @@ def cache(
 
 
 def _serving(
-    model: str | None, measured: Iterable[tuple[str, PageStyle, int]], gpus: int, gpu_gb: float
+    model: str | None, measured: Iterable[tuple[str, PageStyle, int]], gpus: int, gpu_gib: float
 ) -> list[dict[str, Any]]:
     """For each style, the cache that one conversation over the document takes, and how many fit at once."""
     from seer.apps.serving_sizing import ServingLoad, shape_of, size_serving
@@ -196,7 +196,7 @@ def _serving(
     shape, rows = shape_of(model), []
     for name, style, pages in measured:
         size = {"page_width_px": style.page_width_px, "page_height_px": style.page_height_px}
-        sizing = size_serving(shape, ServingLoad(gpus=gpus, gpu_memory_gb=gpu_gb, pages=pages, **size))
+        sizing = size_serving(shape, ServingLoad(gpus=gpus, gpu_memory_gib=gpu_gib, pages=pages, **size))
         rows.append(
             {
                 "style": name,
