@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ uvicorn = pytest.importorskip("uvicorn")
 import httpx  # noqa: E402
 
 from seer.apps.server import create_app  # noqa: E402
-from seer.apps.serving_cli import open_engine  # noqa: E402
+from seer.apps.serving_cli import open_engine, serve  # noqa: E402
 from seer.apps.serving_selfcheck import check_engine  # noqa: E402
 from seer.apps.serving_settings import ServeSettings  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
@@ -32,8 +33,6 @@ MESSAGES = [{"role": "user", "content": [{"type": "text", "text": part} for part
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -104,6 +103,12 @@ def test_the_command_serves_logs_and_stops_when_told():
     assert [line["route"] for line in lines][-1] == "/v1/models"
     assert process.returncode in (0, -signal.SIGTERM)
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host.invalid"])
+def test_an_address_that_is_not_to_be_had_is_said_before_the_engine_starts(host):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="give another --port"):
+        serve(engine="no such engine", host=host, port=taken.getsockname()[1])
 
 
 def test_engines_that_do_not_go_together_are_refused():

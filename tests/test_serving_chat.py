@@ -150,9 +150,10 @@ def test_keys_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     file = tmp_path / "keys"
     file.write_text("\ufeff" + "c" * 16 + "\n\n", encoding="utf-8")
     assert read_keys(file) == ("c" * 16,)
-    file.write_text("short")
-    with pytest.raises(InputError, match="fewer than 16"):
-        read_keys(file)
+    for weak in ("short", "ключ" * 8):
+        file.write_text(weak, encoding="utf-8")
+        with pytest.raises(InputError, match="fewer than 16"):
+            read_keys(file)
     file.write_text("")
     with pytest.raises(InputError, match="holds no key"):
         read_keys(file)

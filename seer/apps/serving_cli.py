@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +58,7 @@ def serve(
     keys = read_keys(keys_file)
     if not keys and host not in ("127.0.0.1", "::1", "localhost"):
         typer.echo(f"warning: no API keys are set and {host} may be reached from elsewhere; anyone may ask", err=True)
+    address = bind(host, port)  # before the engine, whose start may take minutes
     served = open_engine(engine, model, base_url, replicas, engine_args or [])
     if self_check:
         from seer.apps.serving_selfcheck import print_checks
@@ -66,15 +68,29 @@ def serve(
     logging.getLogger("seer.serve").setLevel(logging.INFO)
     config = uvicorn.Config(
         create_app(served, rules, limits, keys),
-        host=host,
-        port=port,
         log_level="warning",
         access_log=False,  # the server writes its own line a request, without addresses and texts
         timeout_graceful_shutdown=limits.drain_s,
         server_header=False,
     )
-    typer.echo(f"serving '{limits.model_name}' through {engine} at http://{host}:{port}/v1", err=True)
-    uvicorn.Server(config).run()
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{address.getsockname()[1]}/v1"
+    typer.echo(f"serving '{limits.model_name}' through {engine} at {url}", err=True)
+    uvicorn.Server(config).run([address])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that nobody else can have any more; it takes no connection yet. Raises InputError where it is taken."""
+    address = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        address.bind((host, port))
+    except OSError as error:
+        address.close()
+        raise InputError(
+            f"cannot serve at {host}, port {port}: {error.strerror}; give another --port or --host"
+        ) from None
+    return address
 
 
 def open_engine(

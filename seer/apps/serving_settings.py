@@ -63,6 +63,6 @@ def read_keys(path: Path | None = None) -> tuple[str, ...]:
     found = tuple(key.strip() for key in keys if key.strip())
     if path is not None and not found:
         raise InputError(f"the key file '{path}' holds no key; write one a line")
-    if any(len(key) < 16 for key in found):
-        raise InputError("an API key has fewer than 16 characters; use long random ones")
+    if any(len(key) < 16 or not key.isascii() for key in found):
+        raise InputError("an API key has fewer than 16 characters, or some beyond ASCII; use long random ones")
     return found
