@@ -30,7 +30,7 @@ from typing import Literal
 from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item, Preparation
-from data_pipeline.process import Process, Tools
+from data_pipeline.process import Process, Tools, outcome_of
 from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
@@ -155,11 +155,6 @@ def samples_at_once(config: BuildConfig) -> int:
     phases = (config.judge, config.reason)
     asked = [phase.teacher.concurrency for phase in phases if phase.kind == "teacher" and phase.teacher is not None]
     return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * max(asked)) if asked else 1
-
-
-async def outcome_of(item: Item, process: Process) -> Outcome:
-    """What becomes of an item: a sample is processed, a rejection is only counted."""
-    return await process(item) if isinstance(item, Sample) else Outcome(item.source, item.id, item)
 
 
 def config_digest(config: BuildConfig) -> str:

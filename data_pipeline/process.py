@@ -10,6 +10,7 @@ from data_pipeline.annotate import AnswerJudge, GoldJudge, Judge, Relevance, Tea
 from data_pipeline.assemble import assemble
 from data_pipeline.chance import chance
 from data_pipeline.paging import Paginate, layout_pages
+from data_pipeline.prepare import Item
 from data_pipeline.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
 from data_pipeline.settings import BuildConfig
@@ -202,3 +203,8 @@ class Tools:
         if "reason" in self.teachers:
             return TeacherReasoner(self.teachers["reason"], self.config.reason)
         return TemplateReasoner()
+
+
+async def outcome_of(item: Item, process: Process) -> Outcome:
+    """What becomes of an item: a sample is processed, a rejection is only counted."""
+    return await process(item) if isinstance(item, Sample) else Outcome(item.source, item.id, item)

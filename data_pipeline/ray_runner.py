@@ -17,7 +17,7 @@ from typing import Any
 
 from data_pipeline.paging import Paginate
 from data_pipeline.prepare import Item, batches
-from data_pipeline.process import LEDGER_NAME, Tools
+from data_pipeline.process import LEDGER_NAME, Tools, outcome_of
 from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BudgetSpec, BuildConfig
 from data_pipeline.tally import BuildStopped
@@ -156,8 +156,6 @@ class Worker:
 
     def process(self, items: Sequence[Item]) -> list[Outcome | BaseException]:
         """What becomes of each item, without the text that it came with; what ends the build stands in its place."""
-        from data_pipeline.build import outcome_of
-
         async def run() -> list[Outcome | BaseException]:
             return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from seer.errors import InputError
 from seer.evaluation.cli import app
-from seer.evaluation.harness import chat_of, cut_at_stops, sampling_of, take_apart
+from seer.evaluation.harness_chats import chat_of, cut_at_stops, sampling_of, take_apart
 
 TASK = """
 task: small_lookup

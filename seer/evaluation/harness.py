@@ -13,7 +13,6 @@ so that its figures are not those of `seer eval score`: report them as the harne
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError, ModelError
+from seer.evaluation.harness_chats import DOCUMENT_FIELD
 from seer.evaluation.runfiles import write_whole
 from seer.teaching.settings import TeacherSpec
 
-DOCUMENT_FIELD = "context"
-"""LongBench's name for the document in a record."""
 RESULTS_NAME = "results.json"
 LEDGER_NAME = "ledger.jsonl"
-DEFAULT_ANSWER_TOKENS = 256
-"""The harness's own default, where a task sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -104,46 +100,3 @@ def _task_manager(tasks: Sequence[str], include: str | Path | None) -> Any:
         if tasks and not unknown:
             return manager
     raise InputError(f"the harness has no task '{', '.join(unknown)}'; `lm-eval ls tasks` lists them")
-
-
-# ── From the harness's requests to chats, and back ───────────────────────────────────────────────
-
-
-def take_apart(prompt: str, record: Mapping[str, Any], field: str = DOCUMENT_FIELD) -> tuple[str, str]:
-    """(document, question): the record's document, and what else the prompt says.
-
-    Raises InputError where the record has no such text, or the prompt does not hold it.
-    """
-    document = record.get(field)
-    if not isinstance(document, str) or not document.strip():
-        raise InputError(f"the task's records have no text '{field}'; name the field that holds the document")
-    # the harness may have trimmed the prompt at its ends
-    held = next((text for text in (document, document.strip()) if text in prompt), None)
-    if held is None:
-        raise InputError(f"the task's prompt does not hold its record's '{field}'; few-shot prompts cannot be read")
-    before, _, after = prompt.partition(held)
-    return document, f"{before.strip()}\n\n{after.strip()}".strip()
-
-
-def chat_of(document: str, question: str) -> list[dict[str, Any]]:
-    """One message: the document as a file, which no length can make into talk, then the question."""
-    data = base64.b64encode(document.encode("utf-8", "replace")).decode()
-    file = {"filename": "document.txt", "file_data": f"data:text/plain;base64,{data}"}
-    return [{"role": "user", "content": [{"type": "file", "file": file}, {"type": "text", "text": question}]}]
-
-
-def sampling_of(arguments: Mapping[str, Any], reasoning_tokens: int) -> dict[str, Any]:
-    """Temperature and completion tokens as the task asks for them, with room for reasoning."""
-    sizes = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-    size = next((int(arguments[name]) for name in sizes if arguments.get(name)), DEFAULT_ANSWER_TOKENS)
-    temperature = float(arguments.get("temperature") or 0) if arguments.get("do_sample") else 0.0
-    return {"temperature": temperature, "max_tokens": size + reasoning_tokens}
-
-
-def cut_at_stops(text: str, stops: str | Sequence[str] | None) -> str:
-    """The text before the first stop sequence. A line break before the answer is none of its own."""
-    text = text.lstrip("\n")
-    for stop in [stops] if isinstance(stops, str) else stops or ():
-        if stop:
-            text = text.partition(stop)[0]
-    return text

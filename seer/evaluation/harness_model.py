@@ -12,7 +12,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from seer.errors import InputError
-from seer.evaluation.harness import chat_of, cut_at_stops, sampling_of, take_apart
+from seer.evaluation.harness_chats import chat_of, cut_at_stops, sampling_of, take_apart
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import Teacher, TeacherError, open_teacher
