@@ -29,17 +29,41 @@ def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[An
     return _read_in_lockstep(conversations, engine)
 
 
-async def read_one(conversation: Conversation, ask: Callable[[Request], Awaitable[Generation]]) -> Answer:
-    """Drive one conversation; `ask` answers a request. Cancelling it closes the conversation."""
+async def read_one(
+    conversation: Conversation, ask: Callable[[Request], Awaitable[Generation]], *, in_thread: bool = False
+) -> Answer:
+    """Drive one conversation; `ask` answers a request. Cancelling it closes the conversation.
+
+    `in_thread`: what it counts, searches and draws itself, up to a second's work for a long document, keeps no event loop
+    from its other work.
+    """
+    said: list[Generation] | None = None
     try:
-        requests = next(conversation)
         while True:
-            requests = conversation.send(list(await asyncio.gather(*map(ask, requests))))
+            asked = await _advance_in_thread(conversation, said) if in_thread else _advance(conversation, said)
+            if isinstance(asked, Answer):
+                return asked
+            said = list(await asyncio.gather(*map(ask, asked)))
+    finally:
+        conversation.close()
+
+
+def _advance(conversation: Conversation, said: list[Generation] | None) -> list[Request] | Answer:
+    """What the conversation asks next, or its answer. `said` is None at its beginning."""
+    try:
+        return next(conversation) if said is None else conversation.send(said)
     except StopIteration as stop:
         answer: Answer = stop.value
         return answer
-    finally:
-        conversation.close()
+
+
+async def _advance_in_thread(conversation: Conversation, said: list[Generation] | None) -> list[Request] | Answer:
+    step = asyncio.create_task(asyncio.to_thread(_advance, conversation, said))
+    try:
+        return await asyncio.shield(step)
+    except asyncio.CancelledError:
+        await asyncio.wait({step})  # while it runs, the conversation cannot be closed
+        raise
 
 
 async def _read_concurrently(conversations: Iterable[Conversation], engine: ConcurrentEngine) -> list[Answer]:

@@ -89,6 +89,25 @@ def test_a_fault_of_our_own_is_an_error_that_tells_no_text(one, monkeypatch):
     assert one.client().models.list().data
 
 
+def test_a_long_document_keeps_nobody_waiting(one, monkeypatch):
+    counting, go_on = threading.Event(), threading.Event()
+
+    def counted(*_: object) -> int:
+        counting.set()
+        go_on.wait(20)
+        return 1
+
+    monkeypatch.setattr("seer.conversation.full_text_tokens", counted)
+    asked = threading.Thread(target=lambda: one.client().chat.completions.create(model="seer", messages=chat()))
+    asked.start()
+    assert counting.wait(20)
+    assert chats_under_way(one) == 1
+    ask_and_leave(one, "And me?", stream=False)
+    go_on.set()
+    asked.join(timeout=20)
+    wait_until(lambda: not chats_under_way(one))
+
+
 def test_many_tiny_files_fill_the_store_too():
     store = FileStore(max_bytes=2 * BLOCK_BYTES, ttl_s=60)
     try:

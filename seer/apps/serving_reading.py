@@ -1,4 +1,4 @@
-"""From a chat that was understood to its answer: documents are rendered in threads, then the conversation is driven.
+"""From a chat that was understood to its answer: documents are rendered, then the conversation is driven, in threads.
 
 Whatever ends it early (the client gone, the time over) cancels what the engine still computes.
 """
@@ -68,7 +68,7 @@ class ReadingDesk:
         conversation = converse(
             document, asked.question, self.engine, selector, policy, listener.on_step, listener.on_text
         )
-        return await read_one(conversation, self._hearing(listener))
+        return await read_one(conversation, self._hearing(listener), in_thread=True)
 
     def _hearing(self, listener: Listener) -> Callable[[Request], Awaitable[Generation]]:
         from dataclasses import replace
