@@ -39,6 +39,11 @@ def list_field(row: Row, name: str) -> list[Any]:
     return list(value)
 
 
+def optional_list(row: Row, name: str) -> list[Any]:
+    """A list; empty where the field is."""
+    return list_field(row, name) if row.get(name) else []
+
+
 def one_of(row: Row, *names: str) -> Any:
     """The first of these fields that is there. Raises Rejected where none is."""
     for name in names:
@@ -118,7 +123,7 @@ def paragraphs_of(sections: Sequence[Row], depth: int = 0) -> Iterator[tuple[str
         title = optional_text(section, "section_title", "section_name", "title")
         if title.strip():
             yield "title", title.strip()
-        for paragraph in section.get("paragraphs") or ():
+        for paragraph in optional_list(section, "paragraphs"):
             if isinstance(paragraph, str) and paragraph.strip():
                 yield "paragraph", paragraph
         yield from paragraphs_of(records(section.get("subsections") or []), depth + 1)

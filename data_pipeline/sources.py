@@ -282,7 +282,10 @@ def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
     A quote that is not there is refused."""
     if isinstance(marked, list) and len(marked) in (2, 3) and all(type(item) is int for item in marked):
         marked = [marked]
-    for hop, item in enumerate([marked] if isinstance(marked, str) else marked):
+    marked = [marked] if isinstance(marked, str) else marked
+    if not isinstance(marked, list | tuple):
+        raise Rejected("wrong_type", f"evidence is {type(marked).__name__}; quotes or [start, end] are required")
+    for hop, item in enumerate(marked):
         if isinstance(item, str):
             start = context.find(item) if item else -1
             if start < 0:
@@ -292,7 +295,7 @@ def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
         try:
             start, end, *step = (int(value) for value in item)
             (hop,) = step or (hop,)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise Rejected("wrong_type", f"evidence {str(item)[:80]!r} is neither a quote nor [start, end]") from None
         if not 0 <= start < end <= len(context):
             raise Rejected(

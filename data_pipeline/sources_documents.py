@@ -13,6 +13,7 @@ from data_pipeline.adapting import (
     TextBuilder,
     field,
     list_field,
+    optional_list,
     optional_text,
     paragraphs_of,
     parsed,
@@ -67,7 +68,7 @@ def _paper(row: Row) -> tuple[str, dict[str, tuple[int, int]]]:
     for section in records(field(row, "full_text")):
         name = optional_text(section, "section_name")
         builder.add(f"{name}\n\n" if name.strip() else "")
-        for paragraph in section.get("paragraphs") or ():
+        for paragraph in optional_list(section, "paragraphs"):
             if isinstance(paragraph, str) and paragraph.strip():
                 spans.setdefault(paragraph, builder.add(paragraph))
                 builder.add("\n\n")
@@ -88,7 +89,7 @@ def _answer_of(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _qasper_text(answer: Mapping[str, Any]) -> str:
     if answer.get("extractive_spans"):
-        return ", ".join(text_list(list(answer["extractive_spans"])))
+        return ", ".join(text_list(answer["extractive_spans"]))
     if str(answer.get("free_form_answer") or "").strip():
         return str(answer["free_form_answer"])
     return "" if answer.get("yes_no") is None else "Yes" if answer["yes_no"] else "No"
@@ -98,8 +99,8 @@ def _qasper_evidence(answers: list[dict[str, Any]], spans: Mapping[str, tuple[in
     """Paragraphs that some annotator marked. Figures and tables ("FLOAT SELECTED") have no text to find."""
     seen = set()
     for answer in answers:
-        for paragraph in answer.get("evidence") or ():
-            if paragraph in spans and paragraph not in seen:
+        for paragraph in optional_list(answer, "evidence"):
+            if isinstance(paragraph, str) and paragraph in spans and paragraph not in seen:
                 seen.add(paragraph)
                 yield Evidence(*spans[paragraph], hop=len(seen) - 1)
 
@@ -130,7 +131,7 @@ def _literal_list(row: Row, name: str) -> list[str]:
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             raise Rejected("wrong_type", f"'{name}' is not a written-out list") from None
     if not isinstance(value, list):
         raise Rejected("wrong_type", f"'{name}' is {type(value).__name__}; a list is required")
@@ -209,15 +210,15 @@ def qmsum(row: Row, spec: SourceSpec) -> Iterator[Sample]:
                 context=builder.text,
                 answers=(text_field(query, "answer"),),
                 kind="summary",
-                evidence=_turn_evidence(query.get("relevant_text_span"), turns),
+                evidence=_turn_evidence(optional_list(query, "relevant_text_span"), turns),
                 document=meeting,
             )
 
 
-def _turn_evidence(value: Any, turns: list[tuple[int, int]]) -> tuple[Evidence, ...] | None:
+def _turn_evidence(spans: list[Any], turns: list[tuple[int, int]]) -> tuple[Evidence, ...] | None:
     """Turns first to last, both included, given as strings of digits."""
     evidence = []
-    for hop, item in enumerate(value or ()):
+    for hop, item in enumerate(spans):
         if not isinstance(item, list | tuple) or len(item) != 2 or not all(_is_number(number) for number in item):
             raise Rejected("wrong_type", f"a relevant span is {str(item)[:40]!r}; [first turn, last turn] is required")
         first, last = (int(number) for number in item)

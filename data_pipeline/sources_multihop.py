@@ -78,6 +78,8 @@ def _facts(value: Any) -> Iterator[tuple[str, int]]:
         return
     if isinstance(value, Mapping):
         value = [(item.get("title"), item.get("sent_id")) for item in records(value)]
+    if not isinstance(value, list | tuple):
+        raise Rejected("wrong_type", f"'supporting_facts' is {type(value).__name__}; a list is required")
     for item in value:
         if isinstance(item, Mapping):
             item = (item.get("title"), item.get("sent_id"))
@@ -104,7 +106,7 @@ def musique(row: Row, spec: SourceSpec) -> Iterator[Sample]:
         builder.add("\n\n")
         builder.end_segment()
         if answerable and paragraph.get("is_supporting"):
-            evidence.append(Evidence(start, end, hops.get(paragraph.get("idx", number), len(hops))))
+            evidence.append(Evidence(start, end, hops.get(optional_text(paragraph, "idx") or str(number), len(hops))))
     answers = [*text_list(row.get("answer") or ""), *text_list(row.get("answer_aliases") or [])]
     evidence.sort(key=lambda item: (item.hop, item.start))
     yield Sample(
@@ -120,11 +122,11 @@ def musique(row: Row, spec: SourceSpec) -> Iterator[Sample]:
     )
 
 
-def _hops(value: Any) -> dict[Any, int]:
+def _hops(value: Any) -> dict[str, int]:
     """Paragraph index → the step of the decomposition that needs it."""
     steps = records(value) if value else []
     return {
-        step["paragraph_support_idx"]: hop
+        optional_text(step, "paragraph_support_idx"): hop
         for hop, step in enumerate(steps)
         if step.get("paragraph_support_idx") is not None
     }

@@ -29,7 +29,7 @@ def load_config(kind: type[Config], path: str | Path | None = None, overrides: I
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ConfigError(f"no configuration at '{path}'; give the path of a TOML file") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # also numbers and nesting past what Python takes
             raise ConfigError(f"'{path}' is not TOML: {error}") from None
         except OSError as error:
             raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from None
@@ -70,7 +70,7 @@ def _parse_value(text: str) -> Any:
     """A TOML value where `text` is one, else the text itself: 3e-6, true, [1, 2], "x", plain words."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

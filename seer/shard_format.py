@@ -152,7 +152,7 @@ def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
             answers=tuple(row["answers"]),
             provenance=json.loads(row["provenance"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"record {row.get('id')!r} is no trajectory: {error}") from None
 
 

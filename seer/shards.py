@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 _CACHED_GROUPS = 4
+_BROKEN_PARQUET = (OSError, ValueError, LookupError, TypeError, NotImplementedError, MemoryError)
+"""What pyarrow raises on damaged files."""
 
 
 class ShardSet(Sequence[Trajectory]):
@@ -160,7 +162,10 @@ class ShardSet(Sequence[Trajectory]):
         row = index - (self._ends[shard - 1] if shard else 0)
         with self._lock:
             table, offset = self._group(shard, row)
-        return table.slice(offset, 1).to_pylist()[0]
+        try:
+            return table.slice(offset, 1).to_pylist()[0]
+        except _BROKEN_PARQUET as error:
+            raise InputError(f"record {index} of '{self.folder}' is damaged: {error}") from None
 
     def _group(self, shard: int, row: int) -> tuple[pa.Table, int]:
         """The row group that holds a row, and the row's place in it."""
@@ -171,7 +176,7 @@ class ShardSet(Sequence[Trajectory]):
             try:
                 # one thread: decoding a mebibyte gains nothing from more, and forked readers stay safe
                 self._groups[key] = file.read_row_group(group, use_threads=False)
-            except (OSError, ValueError) as error:
+            except _BROKEN_PARQUET as error:
                 raise InputError(f"'{self.folder / self.manifest.shards[shard].name}' is damaged: {error}") from None
             if len(self._groups) > _CACHED_GROUPS:
                 self._groups.popitem(last=False)
@@ -185,7 +190,7 @@ class ShardSet(Sequence[Trajectory]):
             info = self.manifest.shards[shard]
             try:
                 file = pq.ParquetFile(self.folder / info.name, memory_map=True)
-            except (OSError, ValueError) as error:
+            except _BROKEN_PARQUET as error:
                 raise InputError(f"'{self.folder / info.name}' is not readable Parquet: {error}") from None
             counts = (file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
             ends = list(itertools.accumulate(counts))
@@ -217,8 +222,10 @@ def read_manifest(folder: str | Path) -> Manifest:
         manifest = Manifest.model_validate(values)
     except InputError:
         raise
-    except (ValidationError, ValueError) as error:
+    except (ValidationError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not a manifest of trajectories: {error}") from None
+    if manifest.rows != (told := sum(shard.rows for shard in manifest.shards)):
+        raise InputError(f"'{path}' says {manifest.rows} rows, and {told} shard by shard; build or copy it again")
     for shard in manifest.shards:
         # names come from a file: they must stay inside the folder
         if Path(shard.name).name != shard.name:

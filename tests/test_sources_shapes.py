@@ -91,28 +91,30 @@ def test_hotpot_with_json_in_strings(tmp_path: Path) -> None:
     assert marked(one(read(tmp_path, "2wikimqa", [row], "train.parquet"))) == ["Orla is a village."]
 
 
+MUSIQUE = {
+    "id": "2hop__1_2",
+    "question": "Where was the singer of Blue Hour born?",
+    "answer": "Lund",
+    "answer_aliases": ["City of Lund"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Anna Vik", "paragraph_text": "Anna Vik was born in Lund.", "is_supporting": True},
+        {"idx": 1, "title": "Geese", "paragraph_text": "Geese fly.", "is_supporting": False},
+        {"idx": 2, "title": "Blue Hour", "paragraph_text": "Blue Hour is sung by Anna Vik.", "is_supporting": True},
+    ],
+    "question_decomposition": [
+        {"id": 1, "question": "Blue Hour >> singer", "answer": "Anna Vik", "paragraph_support_idx": 2},
+        {"id": 2, "question": "#1 >> born", "answer": "Lund", "paragraph_support_idx": 0},
+    ],
+}
+
+
 def test_musique_orders_evidence_by_hop_and_keeps_aliases(tmp_path: Path) -> None:
-    row = {
-        "id": "2hop__1_2",
-        "question": "Where was the singer of Blue Hour born?",
-        "answer": "Lund",
-        "answer_aliases": ["City of Lund"],
-        "answerable": True,
-        "paragraphs": [
-            {"idx": 0, "title": "Anna Vik", "paragraph_text": "Anna Vik was born in Lund.", "is_supporting": True},
-            {"idx": 1, "title": "Geese", "paragraph_text": "Geese fly.", "is_supporting": False},
-            {"idx": 2, "title": "Blue Hour", "paragraph_text": "Blue Hour is sung by Anna Vik.", "is_supporting": True},
-        ],
-        "question_decomposition": [
-            {"id": 1, "question": "Blue Hour >> singer", "answer": "Anna Vik", "paragraph_support_idx": 2},
-            {"id": 2, "question": "#1 >> born", "answer": "Lund", "paragraph_support_idx": 0},
-        ],
-    }
-    sample = one(read(tmp_path, "musique", [row]))
+    sample = one(read(tmp_path, "musique", [MUSIQUE]))
     assert marked(sample) == ["Blue Hour is sung by Anna Vik.", "Anna Vik was born in Lund."]
     assert [item.hop for item in sample.evidence or ()] == [0, 1]
     assert sample.answers == ("Lund", "City of Lund")
-    silent = one(read(tmp_path, "musique", [{**row, "answerable": False}]))
+    silent = one(read(tmp_path, "musique", [{**MUSIQUE, "answerable": False}]))
     assert (silent.answerable, silent.answers, silent.evidence) == (False, ("unanswerable",), ())
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -166,6 +167,10 @@ class Server:
         self.engine.close()
 
 
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
 class BadRequest(SeerError, ValueError):
     """A request whose form is wrong."""
 
@@ -262,9 +267,13 @@ def _json_response(body: dict[str, Any], status: int = 200, headers: dict[str, s
 async def _json(request: Request) -> Any:
     raw = await request.body()
     try:
-        return json.loads(raw)
+        value = json.loads(raw.decode())
     except (ValueError, RecursionError):
         raise BadRequest("the body is no JSON; send a chat completion request") from None
+    if not _SURROGATE_ESCAPE.search(raw):
+        return value
+    # half of a surrogate pair could not be sent back: it becomes U+FFFD, as when it is encoded
+    return json.loads(_SURROGATES.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
 
 
 async def _unless_gone(work: asyncio.Task[_Result], request: Request) -> _Result:

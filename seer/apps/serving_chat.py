@@ -89,7 +89,7 @@ def read_chat(body: Any, settings: ServeSettings) -> Asked:
         max_new_tokens=_number(body, "max_completion_tokens", int, 1) or _number(body, "max_tokens", int, 1),
         temperature=_number(body, "temperature", float, 0, 2),
         top_p=_number(body, "top_p", float, 1e-6, 1),
-        seed=_number(body, "seed", int),
+        seed=_number(body, "seed", int, -(2**63), 2**63 - 1),
     )
 
 
@@ -113,7 +113,7 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
             reading.talk += [f"{str(role).capitalize()}: {text}" for text in short]
         else:
             raise InputError(
-                f"messages[{index}] has the role '{role}'; Seer reads system, developer, user and assistant"
+                f"messages[{index}] has the role '{role!s:.40}'; Seer reads system, developer, user and assistant"
             )
     if not question.strip():
         raise InputError("the last user message asks nothing; write the question as its last text part")
@@ -147,7 +147,7 @@ def _content(content: Any, index: int, reading: _Reading) -> list[str]:
             _add(reading, Source(f"image-{len(reading.sources) + 1}", data=data))
         else:
             raise InputError(
-                f"messages[{index}] holds a part of type '{kind}'; Seer reads text, file and image_url parts"
+                f"messages[{index}] holds a part of type '{kind!s:.40}'; Seer reads text, file and image_url parts"
             )
     return texts
 
@@ -229,7 +229,7 @@ def decode_data_url(url: Any, where: str) -> bytes:
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
-        raise InputError(f"n={body['n']!r}: Seer gives one answer; leave n out")
+        raise InputError(f"n={body['n']!r:.40}: Seer gives one answer; leave n out")
     for name in UNSUPPORTED:
         value = body.get(name)
         if value and value not in ("none", "auto") and not (isinstance(value, Mapping) and value.get("type") == "text"):
@@ -262,7 +262,8 @@ def _number(body: Mapping[str, Any], key: str, kind: type, low: float | None = N
     if value is None:
         return None
     right = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-    if not right or (low is not None and value < low) or (high is not None and value > high):
+    # asked the other way round, "not a number" would pass
+    if not right or (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f" from {low:g}" + (f" to {high:g}" if high is not None else "") if low is not None else ""
-        raise InputError(f"'{key}' is {value!r}; a number{bounds} is needed")
+        raise InputError(f"'{key}' is {value!r:.40}; a number{bounds} is needed")
     return kind(value)

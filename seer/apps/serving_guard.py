@@ -25,6 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("seer.serve")
+_LENGTH = re.compile(r"[0-9]{1,20}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -103,7 +104,7 @@ class Guard:
                 return
             scope["state"]["owner"] = owner
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self.max_body_bytes:
+        if _LENGTH.fullmatch(length) and int(length) > self.max_body_bytes:
             await _refuse(send, 413, self._too_large())
             return
         await self.app(scope, self._counted(receive), send)

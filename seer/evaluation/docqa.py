@@ -14,7 +14,6 @@ predictions that are not exactly "Not answerable". Scores of an LLM judge are an
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -24,7 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
-from seer.evaluation.docqa_rules import NOT_ANSWERABLE, AnswerFormat, DocProtocol, read_format, score_answer
+from seer.evaluation.docqa_rules import (
+    NOT_ANSWERABLE,
+    AnswerFormat,
+    DocProtocol,
+    read_format,
+    read_literal,
+    score_answer,
+)
 from seer.evaluation.jsonlines import read_json_lines
 
 PREDICTIONS_NAME = "docqa.jsonl"
@@ -149,7 +155,7 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = json.loads(text) if text.lstrip().startswith("[") else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' cannot be read as JSON: {error}") from None
     if rows is None:
         yield from read_json_lines(path)
@@ -167,11 +173,20 @@ def _to_record(fields: Any, place: str, row: int) -> DocQARecord:
         question=str(fields["question"]),
         answer=str(fields["answer"]),
         answer_format=read_format(str(fields["answer_format"])),
-        evidence_pages=tuple(int(page) for page in _list(fields.get("evidence_pages"), place)),
+        evidence_pages=_page_numbers(fields.get("evidence_pages"), place),
         evidence_sources=tuple(str(source) for source in _list(fields.get("evidence_sources"), place)),
         document_type=str(fields.get("doc_type") or fields.get("task_tag") or ""),
         pages=_page_range(fields.get("start_end_idx"), place),
     )
+
+
+def _page_numbers(value: Any, place: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(page) for page in _list(value, place))
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{place}: evidence_pages is {value!r:.200}; it must be a list of page numbers") from None
 
 
 def _page_range(value: Any, place: str) -> tuple[int, int] | None:
@@ -180,18 +195,15 @@ def _page_range(value: Any, place: str) -> tuple[int, int] | None:
         return None
     ends = _list(value, place)
     if len(ends) != 2 or not all(type(end) is int for end in ends) or not 1 <= ends[0] <= ends[1]:
-        raise InputError(f"{place}: start_end_idx is {value!r}; it must be two page numbers, the first one first")
+        raise InputError(f"{place}: start_end_idx is {value!r:.200}; it must be two page numbers, the first one first")
     return ends[0], ends[1]
 
 
 def _list(value: Any, place: str) -> list[Any]:
     """A list, or the text of one, as MMLongBench-Doc writes it."""
-    try:
-        items = ast.literal_eval(value) if isinstance(value, str) else value or []
-    except (ValueError, SyntaxError):
-        items = None
+    items = read_literal(value) if isinstance(value, str) else value or []
     if not isinstance(items, list):
-        raise InputError(f"{place}: {value!r} is no list")
+        raise InputError(f"{place}: {value!r:.200} is no list")
     return items
 
 
@@ -233,5 +245,5 @@ def extraction_prompt(question: str, response: str) -> str:
 
 def read_extraction(text: str) -> str | None:
     """The short answer of a reply to `extraction_prompt`; None where it holds none."""
-    match = re.search(r"extracted answer:(.*?)(?:\n\s*answer format:.*)?\Z", text, re.IGNORECASE | re.DOTALL)
+    match = re.search(r"extracted answer:(.*?)(?:\n[^\S\n]*+answer format:.*)?\Z", text, re.IGNORECASE | re.DOTALL)
     return match[1].strip() or None if match else None

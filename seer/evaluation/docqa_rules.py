@@ -90,7 +90,7 @@ def _number(text: str) -> float | None:
 
 def _read_items(text: str) -> list[Any]:
     """A list literal; else what stands between brackets, parted at commas; else the text alone."""
-    literal = _literal(text)
+    literal = read_literal(text)
     if isinstance(literal, list | tuple):
         return list(literal)
     inner = text.strip()
@@ -125,7 +125,7 @@ def _official_items(text: str) -> list[Any]:
     """Raises ValueError for what opens with a bracket and is no literal."""
     if not text.startswith("["):
         return [text]
-    literal = _literal(text)
+    literal = read_literal(text)
     if literal is None:
         raise ValueError(text)
     return literal if isinstance(literal, list) else [literal]
@@ -147,7 +147,7 @@ _UNITS = ("kg", "mm", "m", "meters", "acres", "minutes", "mile", "miles", "milli
 
 
 def _longdocurl(gold: str, prediction: str, form: AnswerFormat) -> float:
-    literal = _literal(prediction)
+    literal = read_literal(prediction)
     found = prediction if literal is None else sorted(literal, key=str) if isinstance(literal, set) else literal
     if form is AnswerFormat.INT:
         # An unreadable gold answer stays a text, which no number equals.
@@ -159,7 +159,9 @@ def _longdocurl(gold: str, prediction: str, form: AnswerFormat) -> float:
         except ValueError:
             return 0.0
     if form is AnswerFormat.LIST:
-        return _list_best(_listed(_literal(gold) if gold.startswith("[") else gold, gold), _listed(found, prediction))
+        return _list_best(
+            _listed(read_literal(gold) if gold.startswith("[") else gold, gold), _listed(found, prediction)
+        )
     return _text_score(_clean_units(gold), _clean_units(found))
 
 
@@ -261,7 +263,7 @@ def _is_float(text: str) -> bool:
     return True
 
 
-def _literal(text: str) -> Any:
+def read_literal(text: str) -> Any:
     """The value that a text is a literal of; None where it is none."""
     if len(text) > MAX_LITERAL_CHARACTERS:
         return None

@@ -212,17 +212,19 @@ def _read(source: str) -> tuple[str, bytes]:
         raise InputError(
             f"'{source}' is an address; nothing is fetched from the network: download it and give the file"
         )
+    if "\0" in source:
+        raise InputError(f"{source[:200]!r} holds a null byte, as no path does; give the path of one document")
     path = Path(source)
-    if path.is_dir():
-        raise InputError(f"'{path}' is a folder; give the path of one document")
     try:
+        if path.is_dir():
+            raise InputError(f"'{path}' is a folder; give the path of one document")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InputError(f"'{path}' is larger than {MAX_FILE_BYTES >> 30} GB; split it")
         return path.name, path.read_bytes()
     except FileNotFoundError:
         raise DocumentNotFound(f"no document at '{path}'; give the path of a file, or - for standard input") from None
     except OSError as error:
-        raise InputError(f"'{path}' cannot be read: {error.strerror}; check its permissions") from None
+        raise InputError(f"'{source[:200]}' cannot be read: {error.strerror}; check its permissions") from None
 
 
 def _describe_missing(name: str, missing: tuple[MissingGlyph, ...], style: PageStyle) -> str:

@@ -6,7 +6,7 @@ import re
 
 from seer.errors import InputError
 
-_RANGE = re.compile(r"\s*(\d+)?\s*(-)?\s*(\d+)?\s*")
+_RANGE = re.compile(r"\s*+(\d{1,9})?+\s*+(-)?+\s*+(\d{1,9})?+\s*+")  # possessive: linear, whatever arrives
 
 
 def parse_pages(text: str, num_pages: int) -> tuple[int, ...]:
@@ -15,7 +15,7 @@ def parse_pages(text: str, num_pages: int) -> tuple[int, ...]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if not match or not (match[1] or match[3]):
-            raise InputError(f"'{text}' are no pages; write them as 10-40, 1,3,7-9 or 200-")
+            raise InputError(f"'{text[:80]}' are no pages; write them as 10-40, 1,3,7-9 or 200-")
         first = int(match[1]) if match[1] else 1
         last = int(match[3]) if match[3] else (num_pages if match[2] else first)
         if not 1 <= first <= last <= num_pages:

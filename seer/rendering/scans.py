@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,16 @@ Progress = Callable[[int, int, str], None]
 MAX_IMAGE_PIXELS = 100_000_000
 MAX_SIDE_PX = 4096
 """Larger pictures are shown smaller: a model's own limits lie far below."""
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
+"""Pillow knows many more, some of which start other programs."""
 _MAX_FRAMES = 2000
+_MAX_FRAMES_BYTES = 4 << 30
+"""Of all frames as they are kept: an animation of a few megabytes can unpack to a hundred gigabytes."""
+_BROKEN_IMAGE = (
+    *(OSError, ValueError, SyntaxError, EOFError, struct.error),
+    *(LookupError, TypeError, ArithmeticError, AttributeError),
+)
+"""What Pillow's readers raise on damaged files."""
 _MIN_SIDE_PX = 28
 
 
@@ -171,27 +181,36 @@ def picture_style(name: str, page: Page, dpi: float) -> PageStyle:
 
 
 def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     frames: list[NDArray[np.uint8]] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
-            opened = Image.open(io.BytesIO(data))
+            opened = Image.open(io.BytesIO(data), formats=_FORMATS)
         with opened as image:
-            width_px, height_px = image.size
-            if width_px * height_px > MAX_IMAGE_PIXELS:
-                raise InputError(
-                    f"'{name}' is {width_px}x{height_px} px, more than {MAX_IMAGE_PIXELS // 1_000_000} megapixels; "
-                    "give a smaller picture"
-                )
             for index in range(min(_MAX_FRAMES, getattr(image, "n_frames", 1))):
                 image.seek(index)
+                _check_size(image.size, name)
                 frame = image.convert("L" if image.mode in ("1", "L", "I;16", "LA") else "RGB")
                 frame.thumbnail((MAX_SIDE_PX, MAX_SIDE_PX))
                 frames.append(np.array(frame))
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
-        if isinstance(error, InputError):
-            raise
+                if sum(kept.nbytes for kept in frames) > _MAX_FRAMES_BYTES:
+                    raise InputError(
+                        f"the frames of '{name}' take more than {_MAX_FRAMES_BYTES >> 30} GB; give fewer of them"
+                    )
+    except InputError:
+        raise
+    except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
         raise InputError(f"'{name}' is a damaged image ({error}); give one that a viewer opens") from None
     return frames
+
+
+def _check_size(size_px: tuple[int, int], name: str) -> None:
+    """Frames of one file differ in size: each is looked at before it is unpacked."""
+    width_px, height_px = size_px
+    if width_px * height_px > MAX_IMAGE_PIXELS:
+        raise InputError(
+            f"'{name}' is {width_px}x{height_px} px, more than {MAX_IMAGE_PIXELS // 1_000_000} megapixels; "
+            "give a smaller picture"
+        )

@@ -39,7 +39,7 @@ _ZIP_KINDS = (
     ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
 )
 _HTML = re.compile(
-    rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?><!--.*?-->\s*+)*+<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 
 

@@ -55,6 +55,8 @@ def _decode_as(data: bytes, encoding: str, name: str) -> str:
         raise InputError(
             f"'{name}' is not {encoding}: {error.reason} at byte {error.start}; name another encoding with --encoding"
         ) from None
+    except UnicodeError as error:  # some codecs, such as "undefined", say no more than this
+        raise InputError(f"'{name}' is not {encoding}: {error}; name another encoding with --encoding") from None
 
 
 def _looks_binary(data: bytes) -> bool:

@@ -6,6 +6,7 @@ lines stand; replies stay on disk. A line that a crash cut short is dropped.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -115,14 +116,14 @@ class Ledger:
         place = self._places.get(bytes.fromhex(key))
         if place is None:
             return None
-        values = json.loads(os.pread(self._descriptor, place[1], place[0]))
-        return Reply(**{name: values[name] for name in Reply._fields if name in values})
+        return _reply(json.loads(os.pread(self._descriptor, place[1], place[0])))
 
     def put(self, key: str, reply: Reply, *, model: str, role: str, usd: float = 0.0) -> None:
         """Write a finished call down. One write: whole in the file, or not at all."""
         values = {"key": key, "role": role, "model": model, "usd": usd, **reply._asdict()}
         line = json.dumps(values, ensure_ascii=True).encode() + b"\n"
-        os.write(self._descriptor, line)
+        if os.write(self._descriptor, line) < len(line):  # what was written is dropped when the ledger is opened again
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         # after an append the offset stands behind what was written, whoever else appends
         end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         self._places[bytes.fromhex(key)] = (end - len(line), len(line))
@@ -144,8 +145,7 @@ class Ledger:
                 if values is None:
                     continue  # not ours to guess: the call is made again
                 self._places[bytes.fromhex(values["key"])] = (start, len(line))
-                known = {name: values[name] for name in Reply._fields if name in values}
-                self.spent.add(Reply(**known), float(values.get("usd", 0.0)))
+                self.spent.add(_reply(values), float(values.get("usd", 0.0)))
         if repair and end < self.path.stat().st_size:
             os.ftruncate(self._descriptor, end)
 
@@ -168,9 +168,22 @@ def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    """The values of a line; None where it is none of ours."""
     try:
         values = json.loads(line)
         bytes.fromhex(values["key"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        float(values.get("usd", 0.0))
+        _reply(values)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    return values if isinstance(values, dict) else None
+    return values
+
+
+def _reply(values: dict[str, Any]) -> Reply:
+    """Raises TypeError where a value is of another type than it was written with."""
+    known = {name: values[name] for name in Reply._fields if name in values}
+    for name, value in known.items():
+        usual = type(Reply._field_defaults[name])
+        if not isinstance(value, (int, float) if usual is float else usual):
+            raise TypeError(f"{name} is {value!r:.80}")
+    return Reply(**known)

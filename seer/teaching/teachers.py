@@ -256,7 +256,7 @@ def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise TeacherError(f"the teacher sent no chat completion: {start!r}", retryable=True) from None
 
 

@@ -33,7 +33,7 @@ _LEADING = re.compile(
     rf"(?:answer|verdict|final answer|答案|结论|回答)?\W*(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])", re.I
 )
 _CONCLUDING = re.compile(
-    rf"(?:answer|verdict|conclusion|答案|结论|回答)\s*(?:is|为|是)?\s*[:：]?[\s*\"'`]*(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])",
+    rf"(?:answer|verdict|conclusion|答案|结论|回答)\s*+(?:is|为|是)?\s*+[:：]?[\s*\"'`]*+(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])",
     re.I,
 )
 _SHOUTED = re.compile(r"(?<![A-Za-z])(?<!not )(?P<word>YES|NO)(?![A-Za-z])")

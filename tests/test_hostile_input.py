@@ -1,0 +1,354 @@
+"""Whatever bytes arrive, every reader of them gives a value or refuses in one clear line.
+
+A hang shows as the time limit of the whole suite: the long inputs here took minutes to hours where a reader went back
+over what it had read.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from test_documents import WORD, make_docx, make_pdf
+from test_shards import make
+from test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
+
+from data_pipeline.records import Rejection, Sample
+from data_pipeline.settings import BuildConfig, SourceSpec
+from data_pipeline.sources import load as load_source
+from seer.config import load_config
+from seer.encoding import neutralise
+from seer.engines.openai_messages import first_choice, usage_counts
+from seer.errors import InputError, SeerError
+from seer.evaluation.docqa import read_docqa, read_docqa_predictions, read_extraction
+from seer.evaluation.runfiles import read_predictions
+from seer.evaluation.tasks import load_templates
+from seer.miniature.parse import parse_document
+from seer.protocol import parse_call_text
+from seer.rendering import load
+from seer.rendering.htmltext import html_text
+from seer.rendering.pageranges import parse_pages
+from seer.rendering.sniff import sniff
+from seer.shards import ShardSet, write_shards
+from seer.teaching.ledger import Budget, Ledger, Reply
+from seer.teaching.teachers import read_response
+from seer.teaching.verdicts import parse_verdict
+
+anything = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def read(reader: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What a reader makes of its input; None where it refuses in so many words. Nothing else may happen."""
+    try:
+        return reader(*arguments, **options)
+    except SeerError:
+        return None
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+    """A file with some stretches overwritten, doubled or cut out."""
+    data = bytearray(whole)
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, len(data)))
+        length = draw(st.integers(0, 24))
+        data[at : at + length] = draw(
+            st.one_of(st.binary(max_size=24), st.just(bytes(data[at : at + 2 * length])), st.just(b""))
+        )
+    return bytes(data)
+
+
+numbers = st.one_of(st.integers(), st.floats(), st.sampled_from([10**30, -1, 2**31, True]))
+texts = st.text(st.characters(exclude_categories=()), max_size=20)
+atoms = st.none() | numbers | texts
+values = atoms | st.lists(atoms, max_size=3) | st.dictionaries(texts, atoms | st.lists(atoms, max_size=3), max_size=3)
+
+
+def objects(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    """JSON objects in which these keys hold anything, or are missing."""
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, values))
+
+
+# ── Documents ────────────────────────────────────────────────────────────────────────────────────
+
+
+def picture(kind: str, **options: Any) -> bytes:
+    Image.new("L", (60, 40), 200).save(buffer := io.BytesIO(), kind, **options)
+    return buffer.getvalue()
+
+
+BODY = f"<w:document {WORD}><w:body><w:p><w:r><w:t>Hello</w:t><w:tab/></w:r></w:p></w:body></w:document>"
+FRAMES = {"save_all": True, "append_images": [Image.new("L", (60, 40), value) for value in (10, 90)]}
+DOCUMENTS = {
+    "pdf": make_pdf(2),
+    "docx": make_docx(BODY),
+    "html": b"<html><head><meta charset=gb2312></head><body><p>a<img alt='b'><pre>c</pre>&#65;<!-- d --></body>",
+    "txt": "\ufeffplain text, 中文".encode(),
+    **{kind: picture(kind) for kind in ("png", "jpeg", "bmp", "webp")},
+    **{kind: picture(kind, **FRAMES) for kind in ("gif", "tiff")},
+}
+
+
+def look_at(path: Path) -> None:
+    """Read a document and everything that is drawn of it later."""
+    document = read(load, path, ocr="never")
+    if document is None:
+        return
+    assert "".join(page.text for page in document) == document.text
+    for page in document.pages[:3]:
+        read(page.image)
+        read(page.line_boxes)
+
+
+@pytest.mark.filterwarnings("ignore")  # readers of pictures warn of what they repair
+@pytest.mark.parametrize("kind", DOCUMENTS)
+@given(data=st.data())
+@anything
+def test_damaged_documents(kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.getbasetemp() / f"damaged.{kind}"
+    path.write_bytes(data.draw(damaged(DOCUMENTS[kind])))
+    look_at(path)
+
+
+@given(body=damaged(BODY.encode()), encoding=st.sampled_from(["utf-8", "utf-16"]))
+@anything
+def test_word_files_whose_xml_is_damaged(tmp_path_factory: pytest.TempPathFactory, body: bytes, encoding: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "inner.docx"
+    path.write_bytes(make_docx(body.decode("utf-8", "replace").encode(encoding)))
+    look_at(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(st.binary(max_size=80), st.sampled_from([b"", b"%PDF-1.7\n", b"PK\x03\x04", b"II*\x00", b"BM", b"<html>"]))
+@anything
+def test_beginnings_followed_by_anything(
+    tmp_path_factory: pytest.TempPathFactory, tail: bytes, signature: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "beginning"
+    path.write_bytes(signature + tail)
+    look_at(path)
+
+
+@pytest.mark.parametrize("name", ["undefined", "idna", "punycode", "zip", "rot13", "utf-7", "unicode_escape", "x" * 90])
+def test_a_page_may_claim_any_encoding(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(f"<html><meta charset={name}>".encode() + b"\\ud800 xn--zz.. \xff")
+    look_at(path)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "/proc/self/mem"])
+def test_paths_that_no_file_has(path: str) -> None:
+    assert read(load, path) is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_no_encoding_hides_a_document_type(tmp_path: Path, encoding: str) -> None:
+    bomb = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;">]><a>&c;</a>'
+    (tmp_path / "bomb.docx").write_bytes(make_docx(bomb.encode(encoding)))
+    with pytest.raises(InputError, match="document type"):
+        load(tmp_path / "bomb.docx")
+
+
+def test_every_frame_of_a_picture_is_measured_before_it_is_unpacked(tmp_path: Path, monkeypatch) -> None:
+    from seer.rendering import scans
+
+    frames = [Image.new("L", (50, 50)), Image.new("L", (400, 400))]
+    frames[0].save(tmp_path / "grows.tiff", save_all=True, append_images=frames[1:])
+    assert len(load(tmp_path / "grows.tiff", ocr="never").pages) == 2
+    monkeypatch.setattr(scans, "_MAX_FRAMES_BYTES", 100_000)
+    with pytest.raises(InputError, match="give fewer"):
+        load(tmp_path / "grows.tiff", ocr="never")
+    monkeypatch.setattr(scans, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(InputError, match="400x400 px"):
+        load(tmp_path / "grows.tiff", ocr="never")
+
+
+# ── Long and repetitive ──────────────────────────────────────────────────────────────────────────
+
+MARKUP = (
+    "<!--",
+    "<a ",
+    "<",
+    "</",
+    "</a ",
+    "<a b='",
+    '<a b="',
+    "<a/",
+    "<![CDATA[",
+    "<![",
+    "<!",
+    "<?",
+    "&#",
+    "&a",
+    "<svg>",
+)
+LONG = {
+    **{f"html {part}": (html_text, "<html>" + part * 100_000) for part in MARKUP},
+    "html script": (html_text, "<script>" + "</" * 100_000),
+    "html reference": (html_text, "&#" + "9" * 100_000),
+    "comments before html": (lambda text: sniff(text.encode(), "a"), "<!---->" * 100_000),
+    "page range of spaces": (lambda text: parse_pages(text, 9), " " * 100_000 + "x"),
+    "page range of digits": (lambda text: parse_pages(text, 9), "9" * 100_000),
+    "verdict": (parse_verdict, "the answer" + " " * 100_000 + "x"),
+    "verdict in marks": (parse_verdict, "the answer" + " *" * 50_000 + "x"),
+    "short answer": (read_extraction, "extracted answer:" + "\n" * 100_000 + "x"),
+    "call": (lambda text: parse_call_text(text, range(9)), "<tool_call>" * 50_000),
+    "call in XML": (lambda text: parse_call_text(text, range(9)), "<arg_value>1" * 50_000),
+    "neutralised": (neutralise, "<\u2060" * 50_000 + "|user|>"),
+    "miniature": (lambda text: parse_document(text, "a"), "->" * 1_000 + " x"),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_no_reader_goes_back_over_what_it_read(case: str) -> None:
+    reader, text = LONG[case]
+    read(reader, text)
+
+
+# ── Configurations and data files ────────────────────────────────────────────────────────────────
+
+toml = st.lists(
+    st.sampled_from([*"[]{}=.,'\"#\n\\", "a", "out", "sources", "9" * 5000, "1e999", "[" * 3000, "é", "\0"])
+)
+
+
+@given(toml.map("".join) | st.text(max_size=60))
+@anything
+def test_configurations(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "hostile.toml"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    read(load_config, BuildConfig, path)
+    read(load_config, BuildConfig, None, [f"out={text}", text])
+
+
+def lines_of(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], name: str = "rows.jsonl") -> Path:
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+LITERALS = ("{[]:1}", "-" * 50_000 + "1", "1+" * 50_000 + "1", "[1e999]", "[None]", "9" * 5000)
+QUESTION = {"question": "q", "answer": "a", "answer_format": "Str"}
+
+
+@given(st.sampled_from(["evidence_pages", "evidence_sources", "start_end_idx"]), st.sampled_from(LITERALS) | values)
+@anything
+def test_document_questions(tmp_path_factory: pytest.TempPathFactory, key: str, value: Any) -> None:
+    row = {**QUESTION, key: value}
+    read(read_docqa, lines_of(tmp_path_factory, [row]))
+    path = tmp_path_factory.getbasetemp() / "whole.json"
+    path.write_text(json.dumps([row]))
+    read(read_docqa, path)
+
+
+json_bytes = st.binary(max_size=60) | values.map(json.dumps).map(str.encode) | st.just(b"[" * 99_999)
+
+
+@pytest.mark.parametrize("reader", [read_docqa, read_docqa_predictions, read_predictions, load_templates])
+@given(content=json_bytes)
+@anything
+def test_files_of_json(tmp_path_factory: pytest.TempPathFactory, reader: Any, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "hostile.json"
+    path.write_bytes(content)
+    read(reader, path)
+
+
+ROWS: dict[str, Any] = {
+    "hotpotqa": HOTPOT,
+    "musique": MUSIQUE,
+    "qasper": qasper_paper(QASPER_ANSWERS),
+    "gov_report": {
+        "id": "g",
+        "report": [{"section_title": "a", "paragraphs": ["b"], "subsections": []}],
+        "highlight": [],
+    },
+    "qmsum": {
+        "meeting_transcripts": [{"speaker": "a", "content": "b"}],
+        "specific_query_list": [{"query": "q", "answer": "a", "relevant_text_span": [["0", "0"]]}],
+    },
+    "table": {"id": "t", "question": "q", "context": "c", "answers": ["a"], "evidence": ["c"]},
+}
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value within a JSON value."""
+    yield from [place] if place else []
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places_in(item, (*place, key))
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@given(data=st.data())
+@settings(anything, max_examples=100)
+def test_rows_with_something_else_in_one_place(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    row = copy.deepcopy(ROWS[kind])
+    *way, last = data.draw(st.sampled_from(list(places_in(row))))
+    holder = functools.reduce(lambda value, key: value[key], way, row)
+    holder[last] = data.draw(values)
+    path = lines_of(tmp_path_factory, [row], "train.jsonl")
+    for item in read(lambda: list(load_source(SourceSpec(kind=kind, path=str(path))))) or ():
+        assert isinstance(item, Sample | Rejection)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    write_shards(folder := tmp_path_factory.mktemp("shards"), map(make, range(4)), rows_per_shard=2)
+    return folder
+
+
+@given(data=st.data(), name=st.sampled_from(["manifest.json", "part-00000.parquet"]))
+@settings(anything, max_examples=150)
+def test_damaged_shards(shards: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str) -> None:
+    folder = tmp_path_factory.getbasetemp() / "damaged-shards"
+    shutil.copytree(shards, folder, dirs_exist_ok=True)
+    whole = (shards / name).read_bytes()
+    changed = data.draw(damaged(whole))
+    if name != "manifest.json":  # of the size that the manifest says: the damage is found by reading
+        changed = changed[: len(whole)].ljust(len(whole), b"\0")
+    (folder / name).write_bytes(changed)
+
+    def everything() -> None:
+        one = ShardSet(folder)
+        assert all(trajectory.id for trajectory in one)
+        one.verify()
+
+    read(everything)
+
+
+@given(st.lists(objects("usd", "text", "think", "finish", "prompt_tokens", "seconds"), max_size=3), values)
+@anything
+def test_lines_of_a_ledger(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], other: Any) -> None:
+    lines = [{"key": "aa", "text": "kept"}, other, *({"key": "bb"} | row for row in rows)]
+    with Ledger(lines_of(tmp_path_factory, lines, "calls.jsonl")) as ledger:
+        assert ledger.get("aa") == Reply(text="kept")
+        assert isinstance(ledger.get("bb"), Reply | None)
+        assert not Budget(max_usd=1e300).exceeded_by(ledger.spent, 0)
+
+
+# ── What models, teachers and servers reply ──────────────────────────────────────────────────────
+
+choices = objects("message", "delta", "text") | st.fixed_dictionaries({"message": objects("content", "tool_calls")})
+usages = objects("prompt_tokens", "completion_tokens", "prompt_tokens_details")
+replies = st.fixed_dictionaries({"choices": st.lists(choices, max_size=2)}, optional={"usage": values | usages})
+
+
+@given(replies | values)
+@settings(anything, max_examples=200)
+def test_replies(body: Any) -> None:
+    read(read_response, 200, {}, json.dumps(body).encode())
+    read(first_choice, body)
+    if isinstance(body, dict):
+        assert all(count >= 0 for count in usage_counts(body))
