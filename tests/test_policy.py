@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.policy import choose_mode, chunk_pages, fair_shares, fit_excerpts, trim_to_lines
+from seer.policy import ReadingPolicy, choose_mode, chunk_pages, fair_shares, fit_excerpts, trim_to_lines
 from seer.protocol import observation, render_observation
 from seer.schema import Excerpt
 
@@ -62,3 +63,100 @@ def test_chunks_cover_every_page_once_and_fit(costs, room):
     assert [page for run in runs for page in run] == list(range(1, len(costs) + 1))
     for run in runs:
         assert sum(costs[page - 1] for page in run) <= room or len(run) == 1
+
+
+# ── What is cut, to the token ────────────────────────────────────────────────────────────────────
+
+
+def observed(*excerpts: Excerpt) -> int:
+    return len(f"\n{render_observation(observation(excerpts))}")
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
+def test_what_is_kept_of_a_page_could_not_be_larger(lengths, data):
+    lines = [chr(97 + n) * length + "\n" for n, length in enumerate(lengths)]
+    asked = data.draw(st.integers(0, len(lines) - 1))
+    excerpt = Excerpt(page=1, start=7, text="".join(lines))
+    room = data.draw(st.integers(0, observed(excerpt) + 1))
+    cut = trim_to_lines(excerpt, room, len, f"Where is {lines[asked].strip()}?")
+    whole = observed(Excerpt(page=1, start=0, text=lines[asked])) <= room
+    if cut is None:
+        assert observed(Excerpt(page=1, start=0, text=lines[asked][0])) > room
+        return
+    assert observed(cut) <= room
+    start = cut.start - excerpt.start
+    end = start + len(cut.text)
+    assert cut.text == excerpt.text[start:end]
+    if not whole:
+        assert cut.text == lines[asked][: len(cut.text)] and observed(cut) == room
+        return
+    assert lines[asked] in cut.text
+    before, after = excerpt.text[:start].splitlines(True), excerpt.text[end:].splitlines(True)
+    for more in (before[-1:], after[:1]):
+        assert not more or observed(cut) + len(more[0]) > room
+
+
+def test_of_lines_equally_near_to_the_question_the_first_is_kept():
+    excerpt = Excerpt(page=1, start=0, text="no\nthe rent\nno\nthe rent\n")
+    assert trim_to_lines(excerpt, observed(excerpt) - 15, len, "What is the rent?").text == "the rent\n"
+    assert trim_to_lines(Excerpt(page=1, start=0, text=""), 100, len, "What?") is None
+
+
+def test_an_observation_that_fits_to_the_token_is_left_alone():
+    excerpts = tuple(Excerpt(page=n, start=0, text="one\ntwo\nthree\n") for n in (1, 2))
+    exact = observed(*excerpts) + len("\n")
+    assert fit_excerpts(excerpts, exact, len, "two") == excerpts
+    assert fit_excerpts(excerpts, exact - 1, len, "two") != excerpts
+
+
+def test_a_short_page_stays_whole_beside_a_trimmed_one():
+    long = Excerpt(page=2, start=50, text="".join(f"line {n:02}\n" for n in range(40)))
+    short = Excerpt(page=1, start=0, text="short\n")
+    first, second = fit_excerpts((short, long), 200, len, "line 20")
+    assert first == short
+    assert "line 20\n" in second.text
+    # less than one line of the room is wasted
+    assert 200 - len("line 00\n") < observed(first, second) + len("\n") <= 200
+
+
+def test_some_line_is_kept_wherever_one_fits():
+    long = Excerpt(page=1, start=0, text="".join(f"line {n:02}\n" for n in range(40)))
+    least = observed(Excerpt(page=1, start=0, text="line 00\n")) + len("\n")
+    for budget in range(least, observed(long)):
+        (kept,) = fit_excerpts((long,), budget, len, "line 20")
+        assert budget - len("line 00\n") <= observed(kept) + len("\n") <= budget
+
+
+def test_pages_share_a_run_where_they_fit():
+    assert chunk_pages([5, 5, 5], 10) == [range(1, 3), range(3, 4)]
+    assert chunk_pages([50, 5], 10) == [range(1, 2), range(2, 3)]
+
+
+def test_the_defaults_are_the_papers_single_round():
+    policy = ReadingPolicy()
+    assert (policy.mode, policy.rounds, policy.max_pages, policy.selector_pages) == ("select", 1, 8, 2)
+    assert (policy.retrieve, policy.think, policy.chat, policy.on_invalid_call) == (True, True, True, "drop")
+    assert (policy.temperature, policy.top_p, policy.top_k, policy.max_retrieved_tokens) == (0.0, 1.0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        ("rounds", (1, 32), (0, 33)),
+        ("reasks", (1, 8), (0, 9)),
+        ("max_pages", (1, None), (0,)),
+        ("selector_pages", (1,), (0,)),
+        ("max_retrieved_tokens", (1, None), (0,)),
+        ("max_call_tokens", (16,), (15,)),
+        ("max_new_tokens", (1,), (0,)),
+        ("temperature", (0, 2), (-0.1, 2.1)),
+        ("top_p", (0.1, 1), (0, 1.1)),
+        ("top_k", (0,), (-1,)),
+    ],
+)
+def test_limits_of_the_policy(name, allowed, refused):
+    for value in allowed:
+        assert getattr(ReadingPolicy(**{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(ValueError, match=name):
+            ReadingPolicy(**{name: value})
