@@ -13,6 +13,7 @@ from seer.errors import InputError
 from seer.protocol import (
     CONTROL,
     DEVIATIONS,
+    call_grammar,
     call_regex,
     call_schema,
     layout,
@@ -107,6 +108,31 @@ def test_impossible_orders_are_refused(turns):
         layout(turns)
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        "answer",
+        "think answer",
+        "call observation answer",
+        "call observation call observation",
+        "call observation think call observation think answer",
+    ],
+)
+def test_the_model_may_answer_at_once_think_first_and_select_again(kinds):
+    by_kind = {turn.kind: turn for turn in EXAMPLE}
+    layout((PROMPT, *(by_kind[kind] for kind in kinds.split())))
+
+
+def test_pieces_are_control_tokens_texts_and_images():
+    kinds = {(piece.kind, piece.value in CONTROL.names()) for piece in layout(EXAMPLE)}
+    assert kinds == {("control", True), ("text", False), ("image", True)}
+
+
+def test_nothing_selected_is_said_so():
+    text = spelled(layout((PROMPT, Turn(kind="call"), observation(()))))
+    assert text.endswith("<|observation|>\nYou selected no images. Please answer based on the visual content.\n")
+
+
 def test_an_observation_without_text_acknowledges_the_selection():
     text = spelled(layout((*EXAMPLE[:2], observation_without_text((1, 3)))))
     assert text.endswith(
@@ -172,6 +198,8 @@ OPEN, CLOSE = CONTROL.open_call, CONTROL.close_call
             ("xml_style",),
         ),
         (f'I look. {OPEN}{{"name": "select", "indices": [1]}}{CLOSE} done', (1,), ("text_around",)),
+        (f'I look. {OPEN}{{"name": "select", "indices": [1]}}{CLOSE}', (1,), ("text_around",)),
+        (f'{OPEN}{{"name": "select", "indices": [1]}}{CLOSE} done', (1,), ("text_around",)),
         (f'{OPEN}{{"name": "select", "indices": [1]}}', (1,), ("missing_close",)),
         ('{"name": "select", "indices": [1]}', (1,), ("missing_close",)),
         ("The answer is 42.", (), ("no_call",)),
@@ -184,9 +212,25 @@ def test_every_deviation_has_its_name(text, pages, deviations):
     parsed = parse_call_text(text, range(1, 5), 3)
     assert parsed.pages == pages
     assert parsed.deviations == deviations
+    assert set(deviations) <= set(DEVIATIONS)
 
 
 def test_the_schema_holds_range_and_length():
     schema = call_schema((3, 4, 5), 2)
-    indices = json.loads(json.dumps(schema))["properties"]["indices"]
-    assert indices == {"type": "array", "minItems": 0, "maxItems": 2, "items": {"type": "integer", "enum": [3, 4, 5]}}
+    assert json.loads(json.dumps(schema)) == {
+        "type": "object",
+        "properties": {
+            "name": {"const": "select"},
+            "indices": {"type": "array", "minItems": 0, "maxItems": 2, "items": {"type": "integer", "enum": [3, 4, 5]}},
+        },
+        "required": ["name", "indices"],
+        "additionalProperties": False,
+    }
+    assert call_schema((), 2)["properties"]["indices"] == {"type": "array", "minItems": 0, "maxItems": 0}
+
+
+def test_with_no_page_allowed_only_the_empty_call_matches():
+    for allowed, limit in (((), 3), ((1, 2), 0)):
+        assert re.fullmatch(call_regex(allowed, limit), render_call(()))
+        assert not re.fullmatch(call_regex(allowed, limit), render_call((1,)))
+        assert call_grammar(allowed, limit).splitlines()[1:] == ['list ::= ""']
