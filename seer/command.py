@@ -11,7 +11,7 @@ from seer.errors import SeerError
 
 DEBUG = "--debug"
 EPILOG = "With --debug anywhere in the command, an error shows its traceback."
-INTERRUPTED, PIPE_CLOSED = 130, 141
+REFUSED_BY_THE_SYSTEM, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
 
 
 def run(application: typer.Typer, name: str) -> NoReturn:
@@ -23,11 +23,22 @@ def run(application: typer.Typer, name: str) -> NoReturn:
     except SeerError as error:
         if debug:
             raise
-        typer.echo(f"error: {error}", err=True)
+        _report(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(PIPE_CLOSED)
+    except OSError as error:  # a full disk, a folder that may not be written: the system's own words
+        if debug:
+            raise
+        place = f"'{error.filename}': " if error.filename else ""
+        _report(f"{place}{error.strerror or error}")
+        sys.exit(REFUSED_BY_THE_SYSTEM)
     sys.exit(0)
+
+
+def _report(message: str) -> None:
+    """One line, whatever stands in it: names and documents may hold line breaks and escape sequences."""
+    typer.echo("error: " + "".join(c if c.isprintable() else " " for c in message), err=True)

@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.api import CheckpointException
 
 from seer.errors import SeerError
 from train.parallel import World
@@ -37,7 +38,7 @@ MANIFEST, LATEST = "manifest.json", "latest"
 
 
 class CheckpointError(SeerError, ValueError):
-    """A checkpoint that is incomplete, damaged, or of another run."""
+    """A checkpoint that is incomplete, damaged, of another run, or cannot be written."""
 
 
 class Checkpoints:
@@ -80,7 +81,14 @@ class Checkpoints:
     def finish(self) -> None:
         """Wait until what was begun is complete on every rank; errors of the background surface here."""
         for pending in self._pending:
-            pending.result()
+            try:
+                pending.result()
+            except CheckpointException as failure:  # torch's own is no Exception, and holds a traceback of each rank
+                causes = "; ".join(f"rank {rank}: {error}" for rank, (error, _) in failure.failures.items())
+                raise CheckpointError(
+                    f"no checkpoint could be written to '{self.folder}' ({causes}); make room and run again: it goes on "
+                    "from the one before"
+                ) from None
         if self._pending:
             self.world.wait()
         self._pending = []
