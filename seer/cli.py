@@ -16,6 +16,7 @@ from seer import __version__
 from seer.apps import demo_cli, serving_cli
 from seer.command import EPILOG, run
 from seer.evaluation.cli import app as evaluation
+from seer.evaluation.cli_options import AsJson, BaseUrl, Device, Engine, EngineArgs, Selector, Settings
 from seer.rendering import cli as rendering
 
 app = typer.Typer(
@@ -65,33 +66,23 @@ def ask(
         list[str], typer.Argument(help="Documents (paths, globs, or '-' for standard input), then the question.")
     ],
     model: Annotated[str | None, typer.Option(help="Checkpoint folder of a GLM-4V-family model.")] = None,
-    engine: Annotated[
-        str, typer.Option(help="hf, vllm, openai, or scripted (no model: selects page 1 and quotes it).")
-    ] = "hf",
-    base_url: Annotated[str | None, typer.Option(help="Address for the openai engine.")] = None,
-    engine_args: Annotated[
-        list[str] | None, typer.Option("--engine-arg", help="Any argument of the engine, e.g. max_model_len=32768.")
-    ] = None,
-    selector: Annotated[
-        str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
-    ] = "model",
-    style: Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, auto.")] = "seer",
-    pages: Annotated[str | None, typer.Option(help="Only these pages of the document, e.g. 10-40.")] = None,
-    reflow: Annotated[
-        bool, typer.Option("--reflow", help="Lay a PDF's text out anew instead of its own pages.")
-    ] = False,
-    ocr: Annotated[str, typer.Option(help="Read scans: auto (pages without text), always, never.")] = "auto",
-    password: Annotated[str | None, typer.Option(help="Of an encrypted PDF.", envvar="SEER_PDF_PASSWORD")] = None,
+    engine: Engine = "hf",
+    base_url: BaseUrl = None,
+    engine_args: EngineArgs = None,
+    selector: Selector = "model",
+    style: rendering.StyleOption = "seer",
+    pages: rendering.PagesOption = None,
+    reflow: rendering.ReflowOption = False,
+    ocr: rendering.OcrOption = "auto",
+    password: rendering.PasswordOption = None,
     mode: Annotated[
         str, typer.Option(help="select, visual, text, or auto: the cheaper of select and text.")
     ] = "select",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
-    ] = None,
+    settings: Settings = None,
     gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    device: Device = "auto",
     stream: Annotated[bool, typer.Option("--stream", help="Print the answer's text as it is generated.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
+    as_json: AsJson = False,
     save_trace: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
     ] = None,
@@ -143,7 +134,7 @@ def ask(
 def make_small(
     out: Annotated[Path, typer.Argument(help="Folder for the checkpoint.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing."""
     from seer.errors import InputError
@@ -159,7 +150,7 @@ def make_small(
 def check(
     model: Annotated[str, typer.Argument(help="Checkpoint folder.")],
     weights: Annotated[bool, typer.Option(help="Also load the weights and compare positions.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Is this checkpoint fit for Seer? Looks at tokens, stops, template, processor and positions, and says what it found."""
     from seer.checks import check_model

@@ -1,4 +1,4 @@
-"""Options that several `seer eval` commands share, one by one and as records."""
+"""Options that several commands share, one by one and, for `seer eval`, as records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from seer.rendering.cli import OcrOption
 
 Data = Annotated[
     Path, typer.Option(help="Folder of <task>.jsonl files in LongBench form; a benchmark.toml in it names other tasks.")
@@ -98,9 +100,7 @@ class DocQAOptions(SystemOptions):
     gold: Annotated[Path, typer.Option(help="The benchmark's file of questions: samples.json, or JSON lines.")]
     documents: Annotated[Path, typer.Option(help="Folder with the files that the questions name.")]
     dpi: Annotated[float, typer.Option(help="Resolution at which pages of PDFs are drawn.")] = 96
-    ocr: Annotated[
-        Literal["auto", "always", "never"], typer.Option(help="Read scans: auto (pages without text), always, never.")
-    ] = "auto"
+    ocr: OcrOption = "auto"
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,8 +27,11 @@ PagesOption = Annotated[str | None, typer.Option(help="Keep these pages only, e.
 ReflowOption = Annotated[
     bool, typer.Option("--reflow", help="Lay out the text of a PDF instead of showing its own pages.")
 ]
-OcrOption = Annotated[str, typer.Option(help="Read scans: auto (pages without usable text), always, never.")]
-PasswordOption = Annotated[str | None, typer.Option(help="Password of an encrypted PDF.")]
+OcrOption = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(help="Read scans: auto (pages without usable text), always, never."),
+]
+PasswordOption = Annotated[str | None, typer.Option(help="Password of an encrypted PDF.", envvar="SEER_PDF_PASSWORD")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
@@ -70,7 +73,7 @@ def render(
         "pages": pages,
         "dpi": dpi,
         "reflow": reflow,
-        "ocr": _one_of("--ocr", ocr, ("auto", "always", "never")),
+        "ocr": ocr,
         "password": password,
         "strict_glyphs": strict_glyphs,
     }
@@ -125,8 +128,8 @@ def plan(
     from seer.rendering.plan import own_pages_row, reading_tokens, settle
     from seer.rendering.plan import plan as plan_text
 
-    options = {"encoding": encoding, "pages": pages, "ocr": _one_of("--ocr", ocr, ("auto", "always", "never"))}
-    document = _load(file, "seer", options | {"password": password}, quiet=as_json)
+    options = {"encoding": encoding, "pages": pages, "ocr": ocr, "password": password}
+    document = _load(file, "seer", options, quiet=as_json)
     changes = _changes(settings)
     names = [name.strip() for name in styles.split(",") if name.strip()]
     counter = load_counter(model)
