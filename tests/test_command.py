@@ -70,3 +70,9 @@ def test_a_setting_is_an_option_and_memory_has_one_unit() -> None:
         assert "--count" not in options and not {"--gpu-gb", "--gpu-memory"} & set(options), name
     for name in ("seer ask", "seer render", "seer serve", "seer-data build", "seer-train run", "seer eval predict"):
         assert EVERY[name]["--set"].multiple, name
+
+
+def test_an_error_is_one_line_whatever_a_name_holds() -> None:
+    result = run("seer.cli", "render", "none\n\x1b[31m\u202e.txt")
+    assert result.returncode == 2 and result.stderr.startswith("error: no document at 'none  [31m .txt'")
+    assert result.stderr.count("\n") == 1 and result.stderr.strip().isprintable()
