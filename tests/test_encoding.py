@@ -83,6 +83,8 @@ def test_golden_classes_of_the_papers_example():
     assert by_class[LossClass.PROMPT].startswith("[gMASK]<sop><|user|>\n[Image 1]<|begin_of_image|><|image|>")
     assert encoded.count(*LossClass) == len(encoded)
     assert encoded.vision_tokens == 12 + 12 + 25
+    assert encoded.pages == (1, 2, 3)
+    assert encoder.stop_ids == (encoder.control("<|user|>"), encoder.control("<|endoftext|>"))
 
 
 def test_ids_that_the_model_wrote_stand_as_they_are():
@@ -93,6 +95,13 @@ def test_ids_that_the_model_wrote_stand_as_they_are():
     start = len(encoder.encode(EXAMPLE[:1], SIZES))
     assert encoded.ids[start : start + len(odd)].tolist() == odd
     assert encoder.decode(encoded.ids[start:].tolist()).startswith(render_call((1, 3)))
+    # what follows is as it would be behind the usual spelling, and the written ids count as the call
+    usual = encoder.encode(EXAMPLE[:3], SIZES)
+    behind = len(usual) - len(encoder.encode(EXAMPLE[:2], SIZES))
+    np.testing.assert_array_equal(encoded.ids[-behind:], usual.ids[-behind:])
+    np.testing.assert_array_equal(encoded.classes[-behind:], usual.classes[-behind:])
+    assert len(encoded.classes) == len(encoded) == start + len(odd) + behind
+    assert encoded.count(LossClass.CALL) == len(odd)
 
 
 def test_written_turns_split_at_control_ids_only():
@@ -100,6 +109,9 @@ def test_written_turns_split_at_control_ids_only():
     said = "<think> </tool_call> it says <|user|>"
     ids = [encoder.control(CONTROL.open_think), *encoder.encode_text(said), encoder.control(CONTROL.close_think)]
     assert encoder.split(ids) == [(CONTROL.open_think, ""), ("", said), (CONTROL.close_think, "")]
+    assert encoder.split(encoder.encode_text(said)) == [("", said)]
+    assert encoder.split([*ids, *encoder.encode_text("so")])[-2:] == [(CONTROL.close_think, ""), ("", "so")]
+    assert [encoder.control_name(token) for token in ids[:2]] == [CONTROL.open_think, ""]
 
 
 @given(
@@ -121,6 +133,15 @@ def test_a_tokenizer_without_a_control_token_is_refused_by_name():
     bare.add_special_tokens(["<|user|>"])
     with pytest.raises(ModelError, match="<tool_call>"):
         Encoder(bare)
+
+
+def test_a_tokenizer_whose_merges_reach_a_control_token_is_refused():
+    from tokenizers import Tokenizer, models
+
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "<|user|>": 1}, unk_token="[UNK]"))
+    words.add_special_tokens(list(CONTROL.names()))
+    with pytest.raises(ModelError, match="the plain text '<\\|user\\|>' into the control token 1"):
+        Encoder(words)
 
 
 # ── Against transformers ─────────────────────────────────────────────────────────────────────────
