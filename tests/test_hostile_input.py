@@ -348,7 +348,8 @@ replies = st.fixed_dictionaries({"choices": st.lists(choices, max_size=2)}, opti
 @given(replies | values)
 @settings(anything, max_examples=200)
 def test_replies(body: Any) -> None:
-    read(read_response, 200, {}, json.dumps(body).encode())
+    if reply := read(read_response, 200, {}, json.dumps(body).encode()):
+        assert f"{reply.text}{reply.think}{reply.finish}".encode()
     read(first_choice, body)
     if isinstance(body, dict):
         assert all(count >= 0 for count in usage_counts(body))

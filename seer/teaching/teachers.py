@@ -250,9 +250,9 @@ def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply
         message = choice["message"]
         usage = value.get("usage") or {}
         return Reply(
-            text=_content(message.get("content")),
-            think=str(message.get("reasoning_content") or message.get("reasoning") or ""),
-            finish=str(choice.get("finish_reason") or "stop"),
+            text=_storable(_content(message.get("content"))),
+            think=_storable(str(message.get("reasoning_content") or message.get("reasoning") or "")),
+            finish=_storable(str(choice.get("finish_reason") or "stop")),
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
@@ -265,6 +265,11 @@ def _content(value: Any) -> str:
     if isinstance(value, list):
         return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
     return str(value or "")
+
+
+def _storable(text: str) -> str:
+    """Trajectories are UTF-8, which has no lone surrogates: each becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
