@@ -136,6 +136,7 @@ def test_the_defaults_are_the_papers_single_round():
     policy = ReadingPolicy()
     assert (policy.mode, policy.rounds, policy.max_pages, policy.selector_pages) == ("select", 1, 8, 2)
     assert (policy.retrieve, policy.think, policy.chat, policy.on_invalid_call) == (True, True, True, "drop")
+    assert (policy.max_call_tokens, policy.max_new_tokens, policy.reasks) == (256, 1024, 1)
     assert (policy.temperature, policy.top_p, policy.top_k, policy.max_retrieved_tokens) == (0.0, 1.0, 0, None)
 
 
