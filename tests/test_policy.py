@@ -161,3 +161,8 @@ def test_limits_of_the_policy(name, allowed, refused):
     for value in refused:
         with pytest.raises(ValueError, match=name):
             ReadingPolicy(**{name: value})
+
+
+def test_a_page_that_fits_is_whole_from_whichever_line_it_grows():
+    page = Excerpt(page=1, start=3, text="a\nb\nc\n")
+    assert [trim_to_lines(page, observed(page), len, line) for line in "abc"] == [page] * 3
