@@ -164,3 +164,25 @@ def test_a_reply_without_a_short_answer_is_a_failed_input(benchmark, tmp_path):
         result = invoke(*arguments, "--base-url", server.base_url)
     assert "0 had failed before, 2 could not be made short" in result.stderr
     assert set(read_docqa_predictions(out / "short.jsonl").values()) == {None}
+
+
+def test_only_a_finished_run_is_made_short(benchmark, tmp_path):
+    asked = ["--gold", benchmark / "samples.json", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"]
+    assert "no folder at" in str(invoke("extract", tmp_path / "none", *asked).exception)
+    run(benchmark, tmp_path / "run", "samples.json", "--limit", 1)
+    refused = invoke("extract", tmp_path / "run", *asked)
+    assert isinstance(refused.exception, InputError)
+    assert "lacks 1 of 2 inputs, such as 'docqa-0001'" in str(refused.exception)
+
+
+def test_a_failed_call_is_a_failed_input_and_a_refused_key_ends_all(benchmark, tmp_path):
+    out = tmp_path / "run"
+    run(benchmark, out)
+    arguments = ["extract", out, "--gold", benchmark / "samples.json", "--model", "m", "--json"]
+    arguments += ["--set", "attempts=1", "--base-url"]
+    with serve(lambda body, n: Say(status=500)) as server:
+        told = json.loads(invoke(*arguments, server.base_url).stdout)
+    assert (told["num_answers"], told["num_unread"]) == (2, 2)
+    with serve(lambda body, n: Say(status=401)) as server:
+        refused = invoke(*arguments, server.base_url)
+    assert getattr(refused.exception, "exit_code", None) == 1

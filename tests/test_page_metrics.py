@@ -107,6 +107,15 @@ def test_broken_labels_are_named(tmp_path, content, message):
         read_page_labels(path)
 
 
+def test_a_file_of_labels_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(InputError, match="no file at"):
+        read_page_labels(tmp_path / "none.jsonl")
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path, tmp_path / "bytes.jsonl"):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_page_labels(path)
+
+
 # ── Beside other selectors ───────────────────────────────────────────────────────────────────────
 
 FILLER = "nothing of note happened on that day, and the weather stayed as it was. " * 90

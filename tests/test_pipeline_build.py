@@ -18,7 +18,7 @@ from fixtures.data.world import MAP, NAMES, fact, write_world
 
 from data_pipeline.build import build, locked
 from data_pipeline.progress import ProgressLine, describe, total_rows
-from data_pipeline.settings import BuildConfig
+from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.tally import BuildStopped, Tally
 from seer.config import build_config
 from seer.errors import ConfigError, InputError
@@ -367,3 +367,30 @@ def test_progress_lines_are_written_now_and_then(tmp_path: Path) -> None:
     config = configure(tmp_path, count=7)
     assert total_rows(config.sources) == 7
     assert total_rows([config.sources[0].model_copy(update={"limit": 3})]) is None
+
+
+def test_progress_on_a_terminal_is_one_line_that_ends() -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    times = iter(range(100))
+    line = ProgressLine(None, stream := Terminal(), clock=lambda: float(next(times)), every_s=1.0)
+    for _ in range(3):
+        line(Tally(), 0, None)
+    line.close()
+    line.close()
+    assert stream.getvalue().count("\r") == 3 and stream.getvalue().count("\n") == 1
+
+
+def test_rows_are_counted_where_a_file_tells_them(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"question": ["a", "b", "c"]}), tmp_path / "train.parquet")
+    (tmp_path / "train.json").write_text("[]")
+    parquet, plain = (SourceSpec(path=str(tmp_path / f"train.{ending}")) for ending in ("parquet", "json"))
+    assert total_rows([parquet, parquet]) == 6
+    assert total_rows([parquet, plain]) is None
