@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from seer.command import EPILOG, run
+from seer.command import EPILOG, AsJson, run
 from seer.errors import DocumentNotFound, InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ app = typer.Typer(
     help="Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard.",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 Folder = Annotated[Path, typer.Argument(help="A set, or the folder of a build.", show_default=False)]
 
 
@@ -43,7 +42,7 @@ def build(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, e.g. reason.samples=4; may be repeated.")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build a set of trajectories.
 
@@ -115,7 +114,7 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 @app.command()
-def sources(as_json: Json = False) -> None:
+def sources(as_json: AsJson = False) -> None:
     """List the known sources: what is read, what evidence they mark, under which licence they stand."""
     from data_pipeline.sources import SOURCES
 
@@ -142,7 +141,7 @@ def sources(as_json: Json = False) -> None:
 
 
 @app.command()
-def verify(folder: Folder, as_json: Json = False) -> None:
+def verify(folder: Folder, as_json: AsJson = False) -> None:
     """Read every record of a set (or of all sets of a build) and compare it with the manifest."""
     from seer.shards import ShardSet
 
@@ -159,7 +158,7 @@ def verify(folder: Folder, as_json: Json = False) -> None:
 
 
 @app.command()
-def stats(folder: Folder, as_json: Json = False) -> None:
+def stats(folder: Folder, as_json: AsJson = False) -> None:
     """Show what became of every record of a build: retention by source and stage, and why records fell away."""
     from data_pipeline.collect import STATISTICS_NAME
     from data_pipeline.tally import outcome_table
@@ -182,7 +181,7 @@ def show(
     first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many are shown.")] = 20,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a gallery of trajectories: pages, selection, loss classes. One HTML file."""
     from data_pipeline.gallery import gallery_html
@@ -206,7 +205,7 @@ def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     format: Annotated[str, typer.Option("--format", help="llamafactory, swift or trl.")] = "llamafactory",
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL."""
     from data_pipeline.export import FORMATS
@@ -230,7 +229,7 @@ def export(
 def guard(
     benchmark: Annotated[Path, typer.Argument(help="A folder of LongBench JSONL files.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The index to write, ending in .npz.")],
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index)."""
     from data_pipeline.guard import BenchmarkIndex

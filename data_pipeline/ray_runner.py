@@ -156,6 +156,7 @@ class Worker:
 
     def process(self, items: Sequence[Item]) -> list[Outcome | BaseException]:
         """What becomes of each item, without the text that it came with; what ends the build stands in its place."""
+
         async def run() -> list[Outcome | BaseException]:
             return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
 

@@ -14,9 +14,9 @@ import typer
 
 from seer import __version__
 from seer.apps import demo_cli, serving_cli
-from seer.command import EPILOG, run
+from seer.command import EPILOG, AsJson, run
 from seer.evaluation.cli import app as evaluation
-from seer.evaluation.cli_options import AsJson, BaseUrl, Device, Engine, EngineArgs, Selector, Settings
+from seer.evaluation.cli_options import BaseUrl, Device, Engine, EngineArgs, Selector, Settings
 from seer.rendering import cli as rendering
 
 app = typer.Typer(

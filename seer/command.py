@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from seer.errors import SeerError
 
 DEBUG = "--debug"
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 EPILOG = "With --debug anywhere in the command, an error shows its traceback."
 REFUSED_BY_THE_SYSTEM, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
 

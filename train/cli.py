@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from seer.command import EPILOG
+from seer.command import EPILOG, AsJson
 from seer.command import run as run_command
 from seer.errors import InputError
 
@@ -27,7 +27,6 @@ ConfigPath = Annotated[Path, typer.Argument(help="A TOML file; see configs/.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, e.g. optimizer.lr=1e-6; may be repeated.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
 @app.command()

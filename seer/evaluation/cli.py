@@ -24,10 +24,10 @@ from typing import Annotated
 
 import typer
 
+from seer.command import AsJson
 from seer.evaluation.cli_frontier import frontier
 from seer.evaluation.cli_miniature import miniature
 from seer.evaluation.cli_options import (
-    AsJson,
     BaseUrl,
     CodeRatioOption,
     Data,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seer.command import AsJson
 from seer.evaluation.cli_options import (
-    AsJson,
     BaseUrl,
     BatchSize,
     Device,

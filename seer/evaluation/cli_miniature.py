@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.evaluation.cli_options import AsJson, Device
+from seer.command import AsJson
+from seer.evaluation.cli_options import Device
 from seer.evaluation.cli_progress import progress
 
 if TYPE_CHECKING:

@@ -56,7 +56,6 @@ Settings = Annotated[
 PostprocessOption = Annotated[str, typer.Option("--postprocess", help="official, or glyph: white space collapsed.")]
 CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seer.command import AsJson
 from seer.evaluation.cli_options import (
-    AsJson,
     CodeRatioOption,
     DocQAOptions,
     Limit,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seer.evaluation.cli_options import AsJson, Data, Limit, Style, Tasks
+from seer.command import AsJson
+from seer.evaluation.cli_options import Data, Limit, Style, Tasks
 from seer.evaluation.cli_progress import progress
 from seer.evaluation.cli_tables import show_labels
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seer.command import AsJson
+
 if TYPE_CHECKING:
     from seer.schema import Document, PageStyle
 
@@ -32,7 +34,6 @@ OcrOption = Annotated[
     typer.Option(help="Read scans: auto (pages without usable text), always, never."),
 ]
 PasswordOption = Annotated[str | None, typer.Option(help="Password of an encrypted PDF.", envvar="SEER_PDF_PASSWORD")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 
 
 def render(
@@ -57,7 +58,7 @@ def render(
     compare: Annotated[
         tuple[str, str] | None, typer.Option(help="Two styles: write their first pages side by side, nothing else.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make page images of a document.
 
@@ -116,7 +117,7 @@ def plan(
     ] = False,
     gpus: Annotated[int, typer.Option(min=1, help="With --serve: GPUs of one server.")] = 1,
     gpu_gib: Annotated[float, typer.Option(min=0.001, help="With --serve: memory of one GPU.")] = 80.0,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """What a document would cost in each style, without drawing a page.
 
@@ -168,7 +169,7 @@ def plan(
 
 def cache(
     action: Annotated[str, typer.Argument(help="info, or clear.")],
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """The pages of PDFs kept on disk: how many, where, or away with them.
 
