@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from seer.evaluation.docqa import (
     read_extraction,
     score_docqa,
 )
-from seer.evaluation.docqa_rules import AnswerFormat, DocProtocol, read_format, score_answer
+from seer.evaluation.docqa_rules import _NUMBER, AnswerFormat, DocProtocol, _clean_marks, read_format, score_answer
 
 REPAIRED, OFFICIAL, LONGDOCURL = DocProtocol
 
@@ -80,6 +82,29 @@ def test_huge_and_hostile_answers_are_only_read(prediction, protocol):
 
 def record(number: int, answer: str, form: str = "Str", pages: tuple[int, ...] = (1,)) -> DocQARecord:
     return DocQARecord(f"q{number}", "d", "?", answer, read_format(form), pages, ("Chart",), "report")
+
+
+@given(st.text("() \na'\u3000", max_size=14))
+@settings(deadline=None, max_examples=300)
+def test_parentheses_go_as_the_published_scripts_take_them(text):
+    without = re.sub(r"\s*\([^)]*\)", "", text).strip()
+    assert _clean_marks(text) == re.sub(r"^['\"]|['\"]$", "", without).strip()
+
+
+@given(st.text("17,.-+e% k", max_size=8))
+@settings(deadline=None, max_examples=500)
+def test_a_number_ends_in_a_digit_or_a_unit(text):
+    plain = r"[-+]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?\.?(?:\s*%|\s+[^\d\s]+)?"
+    assert bool(_NUMBER.fullmatch(text)) == bool(re.fullmatch(plain, text))
+
+
+@pytest.mark.parametrize("part", ["(", ")", " ", "( ", " (", "()", "9", "9,", "9.", ".", "-", "['", "1-", "9 "])
+@pytest.mark.parametrize("around", [("", ""), ("", "a"), ("a", "a")])
+def test_long_answers_take_linear_time(part, around):
+    """A hang shows as the time limit of the whole suite."""
+    answer = (part * (100_000 // len(part))).join(around)
+    for form, protocol in itertools.product(AnswerFormat, DocProtocol):
+        assert 0 <= score_answer("12", answer, form, protocol) <= 1
 
 
 def test_accuracy_and_f1():

@@ -82,9 +82,14 @@ def _repaired(gold: str, prediction: str, form: AnswerFormat) -> float:
     return _text_score(_clean(gold), _clean(prediction))
 
 
+_NUMBER = re.compile(
+    r"([-+]?(?:\d[\d,]*+(?:\.\d++|(?<=\d))|\.\d++)(?:e[-+]?\d++)?)\.?(?:\s*%|\s+[^\d\s]+)?"  # possessive: linear
+)
+
+
 def _number(text: str) -> float | None:
     """The number that a short answer is: without thousands separators, currency, percent sign or unit."""
-    match = re.fullmatch(r"([-+]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?)\.?(?:\s*%|\s+[^\d\s]+)?", _clean(text).lstrip("£€"))
+    match = _NUMBER.fullmatch(_clean(text).lstrip("£€"))
     return float(match[1].replace(",", "")) if match else None
 
 
@@ -206,8 +211,10 @@ def _clean(value: Any) -> str:
 
 def _clean_marks(text: str) -> str:
     """Without what stands in parentheses, and without one quotation mark at either end."""
-    text = re.sub(r"\s*\([^)]*\)", "", text).strip()
-    return re.sub(r"^['\"]|['\"]$", "", text).strip()
+    *closed, rest = text.split(")")  # a substitution would seek the end of every parenthesis that has none
+    parts = [part.partition("(") for part in closed]
+    kept = [before.rstrip() if opening else f"{before})" for before, opening, _ in parts]
+    return re.sub(r"^['\"]|['\"]$", "", "".join([*kept, rest]).strip()).strip()
 
 
 def _text_score(gold: str, prediction: str) -> float:
