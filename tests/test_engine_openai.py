@@ -15,8 +15,10 @@ from serving_fakes import FakeServer, Say, Script, serve
 
 from seer.conversation import converse
 from seer.encoding import neutralise
-from seer.engines.base import Request, Sampling, SelectConstraint
+from seer.engines.base import BoundedEngine, Request, Sampling, SelectConstraint
 from seer.engines.openai import OpenAIEngine
+from seer.engines.recalling import RecallingEngine
+from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
 from seer.protocol import render_call
@@ -163,16 +165,21 @@ def finding_script(body: dict[str, Any], number: int) -> Say:
 
 
 @pytest.mark.parametrize("selector", [None, OraclePages(lambda document, question: (3, 8))])
-def test_a_document_too_large_for_one_request_is_scanned_in_chunks(selector):
+@pytest.mark.parametrize("as_asked", [lambda engine: engine, RecallingEngine])
+def test_a_document_too_large_for_one_request_is_scanned_in_chunks(selector, as_asked):
     document = make_document([f"page {number}\n" for number in range(1, 11)])
     with engine_for(finding_script, max_request_mb=0.04) as (engine, server):
-        answer = Reader(engine, selector).ask(document, "Where?")
+        answer = Reader(as_asked(engine), selector).ask(document, "Where?")
     assert (answer.text, answer.selected_pages) == ("found", (3, 8))
     *scans, last = map(shown_pages, server.asked)
     assert last == [3, 8]
     assert sorted(itertools.chain(*scans)) == ([] if selector else list(range(1, 11)))
     assert selector or 1 < len(scans) < 10
     assert all(len(json.dumps(body)) <= engine.max_request_bytes for body in server.asked)
+
+
+def test_what_recalls_is_bounded_only_where_its_engine_is():
+    assert not isinstance(RecallingEngine(ScriptedEngine()), BoundedEngine)
 
 
 def test_a_page_too_large_for_any_request_is_refused():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from seer.engines.base import Engine, Generation, Request
+from seer.engines.base import BoundedEngine, Engine, Generation, Request
 from seer.errors import SeerError
 
 
@@ -19,6 +19,8 @@ class RecallingEngine:
         self.engine = engine
         self.name, self.encoder = engine.name, engine.encoder
         self.constrains, self.max_positions = engine.constrains, engine.max_positions
+        if isinstance(engine, BoundedEngine):  # then this one is too
+            self.max_picture_bytes, self.picture_bytes = engine.max_picture_bytes, engine.picture_bytes
         self._said: dict[Hashable, Generation] = {}
         self.num_recalled = 0
 
