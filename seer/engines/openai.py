@@ -219,18 +219,23 @@ class OpenAIEngine(BackgroundEngine[str]):
     def _parts(self, request: Request, reply: Any, message: Mapping[str, Any]) -> tuple[Parts, tuple[int, ...] | None]:
         written = reply["choices"][0].get("token_ids")
         constrained = request.constraint is not None and request.constraint.required
-        if self.encoder is not None and isinstance(written, list) and all(type(i) is int for i in written):
+        if self.encoder is not None and isinstance(written, list) and all(map(_is_token_id, written)):
             if constrained and (close := self.encoder.control(CONTROL.close_call)) in written:
                 written = written[: written.index(close) + 1]  # the stop token behind it is no part of the call
             parts = tuple((name, restore(text)) for name, text in self.encoder.split(written))
             return parts, tuple(written) if constrained else None
         text = message.get("content") or ""
         if constrained:
-            return read_call(text, message.get("tool_calls") or ()), None
-        return read_text(text, str(message.get("reasoning_content") or message.get("reasoning") or "")), None
+            return read_call(text, message.get("tool_calls")), None
+        return read_text(text, message.get("reasoning_content") or message.get("reasoning") or ""), None
 
 
 # ── Parts without state ──────────────────────────────────────────────────────────────────────────
+
+
+def _is_token_id(value: Any) -> bool:
+    """Whether it is a token id that an encoded conversation can hold."""
+    return type(value) is int and 0 <= value < 2**31
 
 
 def request_body(request: Request, urls: Mapping[int, str], abilities: Abilities) -> dict[str, Any]:
@@ -289,7 +294,7 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
     What was handed out cannot be taken back: a stream that breaks after its first text is not tried again.
     """
     text, reasoning, finish = "", "", ""
-    ids: list[int] | None = []
+    ids: list[Any] = []
     usage: Any = None
     tags = TagStream(request)
     try:
@@ -305,9 +310,8 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
             thought = message.get("reasoning_content") or message.get("reasoning") or ""
             reasoning += thought
             tags(thought, message.get("content") or "")
-            some = event["choices"][0].get("token_ids")
-            if some and ids is not None:
-                ids += some
+            some = event["choices"][0].get("token_ids") or []
+            ids += some if isinstance(some, list) else [None]  # which is no id: the text is read instead
     except EngineError as error:
         raise EngineError(str(error), retryable=error.retryable and not (text or reasoning)) from None
     if not finish:

@@ -150,30 +150,35 @@ def data_url(image: np.ndarray, kind: ImageFormat) -> str:
 
 # ── What comes back ──────────────────────────────────────────────────────────────────────────────
 
-_BARE_CALL = re.compile(r"\{[^{}]{0,20000}\"indices\"[^{}]{0,20000}\}")
+_BRACED = re.compile(r"\{[^{}]*\}")
 
 
-def read_call(text: str, tool_calls: Sequence[Mapping[str, Any]] = ()) -> Parts:
-    """The parts of a reply that should be a call, however the server spelled it.
+def read_call(text: str, tool_calls: Any = None) -> Parts:
+    """The parts of a reply that should be a call, however the server spelled it. `tool_calls` may be of any shape.
 
     A call in tags stands as it is. A structured tool call or a bare JSON body gets its tags; what stands around it is
     kept, so that the deviation is seen and named.
     """
-    for call in tool_calls:
-        function = call.get("function") or {}
-        arguments = str(function.get("arguments") or "{}")
-        # {"name": "select", "indices": [...]}, whatever the arguments are: the parser judges them
-        body = f'{{"name": {json.dumps(function.get("name"))}, {arguments.strip().removeprefix("{")}'
-        return ((CONTROL.open_call, ""), ("", body), (CONTROL.close_call, ""))
+    if tool_calls:
+        return ((CONTROL.open_call, ""), ("", _call_body(tool_calls)), (CONTROL.close_call, ""))
     text = restore(text)
     if CONTROL.open_call in text:
         return parts_of_text(text)
-    match = _BARE_CALL.search(text)
+    match = next((braced for braced in _BRACED.finditer(text) if '"indices"' in braced[0]), None)
     if match is None:
         return (("", text),) if text else ()
     before, after = text[: match.start()], text[match.end() :]
     parts = [("", before), (CONTROL.open_call, ""), ("", match[0]), (CONTROL.close_call, ""), ("", after)]
     return tuple(part for part in parts if part[0] or part[1].strip())
+
+
+def _call_body(tool_calls: Any) -> str:
+    """{"name": "select", "indices": [...]} of the first call, whatever its name and arguments are: the parser judges them."""
+    call = tool_calls[0] if isinstance(tool_calls, list) else None
+    function = call.get("function") if isinstance(call, Mapping) else None
+    function = function if isinstance(function, Mapping) else {}
+    arguments = str(function.get("arguments") or "{}")
+    return f'{{"name": {json.dumps(function.get("name"))}, {arguments.strip().removeprefix("{")}'
 
 
 def read_text(text: str, reasoning: str = "") -> Parts:
@@ -195,9 +200,11 @@ def first_choice(body: Any) -> tuple[Mapping[str, Any], str]:
         raise EngineError(
             "the server's reply has no choices[0].message; is this an OpenAI-compatible address?", retryable=True
         )
-    content = message.get("content")
-    if content is not None and not isinstance(content, str):
-        raise EngineError("the server's reply holds content that is no text; Seer reads text replies", retryable=False)
+    for key in ("content", "reasoning_content", "reasoning"):
+        if not isinstance(message.get(key), str | None):
+            raise EngineError(
+                f"the server's reply holds {key} that is no text; Seer reads text replies", retryable=False
+            )
     return message, str(choice.get("finish_reason") or "")
 
 

@@ -58,7 +58,8 @@ async def probe(
 def choose_model(listed: Any, wanted: str | None) -> Mapping[str, Any]:
     """The card of the wanted model, or of the only one."""
     entries = listed.get("data") if isinstance(listed, Mapping) else None
-    cards = [card for card in entries or [] if isinstance(card, Mapping) and card.get("id")]
+    entries = entries if isinstance(entries, list) else []
+    cards = [card for card in entries if isinstance(card, Mapping) and card.get("id")]
     names = [str(card["id"]) for card in cards]
     if wanted is not None:
         for card in cards:
@@ -84,7 +85,7 @@ async def _control_ids(http: Http, model: str) -> dict[str, int]:
                 raise
             return {}
         tokens = reply.get("tokens") if isinstance(reply, Mapping) else None
-        if not isinstance(tokens, list) or len(tokens) != 1:
+        if not isinstance(tokens, list) or len(tokens) != 1 or type(tokens[0]) is not int:
             return {}
         ids[name] = tokens[0]
     return ids
