@@ -11,6 +11,7 @@ import functools
 import io
 import json
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from seer.evaluation.tasks import load_templates
 from seer.miniature.parse import parse_document
 from seer.protocol import parse_call_text
 from seer.rendering import load
+from seer.rendering.docx import MAX_XML_BYTES, docx_text
 from seer.rendering.htmltext import html_text
 from seer.rendering.pageranges import parse_pages
 from seer.rendering.sniff import sniff
@@ -157,6 +159,27 @@ def test_no_encoding_hides_a_document_type(tmp_path: Path, encoding: str) -> Non
     (tmp_path / "bomb.docx").write_bytes(make_docx(bomb.encode(encoding)))
     with pytest.raises(InputError, match="document type"):
         load(tmp_path / "bomb.docx")
+
+
+NUMBERED = range(20_000)
+XML = {
+    "empty elements": "<a/>" * 60_000,
+    "cells": "<w:tr>" + "<w:tc/>" * 40_000 + "</w:tr>",
+    "attributes": '<a b=""/>' * 30_000,
+    "names": "".join(f"<a{n:x}/>" for n in NUMBERED),
+    "attributes of one element": "<a " + " ".join(f'b{n:x}=""' for n in NUMBERED) + "/>",
+    "names of attributes": "".join(f'<a b{n:x}=""/>' for n in NUMBERED),
+}
+
+
+@pytest.mark.parametrize("kind", XML)
+def test_the_largest_xml_of_a_word_file_takes_less_than_two_gigabytes(kind: str) -> None:
+    xml = f"<w:document {WORD}>{XML[kind]}</w:document>"
+    tracemalloc.start()
+    docx_text(make_docx(xml), "a")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes / len(xml) * MAX_XML_BYTES < 2 << 30
 
 
 def test_every_frame_of_a_picture_is_measured_before_it_is_unpacked(tmp_path: Path, monkeypatch) -> None:

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from seer.errors import InputError
 
-MAX_XML_BYTES = 128 << 20
-"""Unpacked size of one part. A thousand pages of prose come to about 10 MB."""
+MAX_XML_BYTES = 32 << 20
+"""Unpacked size of one part. A thousand pages of prose come to about 10 MB; parsed, a byte can take forty."""
 BROKEN_ZIP = (
     *(zipfile.BadZipFile, zlib.error, struct.error, ElementTree.ParseError),
     *(EOFError, OSError, NotImplementedError, ValueError),
