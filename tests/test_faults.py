@@ -53,6 +53,12 @@ def render(folder: Path) -> Command:
     return Command(seer.cli.main, ("render", str(document)), lambda out: (out / "manifest.json").exists(), ("*",))
 
 
+def render_dataset(folder: Path) -> Command:
+    drawn = render(folder)
+    arguments = (*drawn.arguments, "--format", "hf")
+    return Command(drawn.main, arguments, lambda out: (out / "data").exists(), ("data/*",))
+
+
 def predict(folder: Path) -> Command:
     rows = [{"_id": f"q{n}", "input": "Who?", "context": f"Digger {n}\nfound it.", "answers": ["a"]} for n in range(6)]
     (folder / "data").mkdir()
@@ -79,7 +85,13 @@ def fit(folder: Path) -> Command:
     )
 
 
-COMMANDS = {"seer-data build": build, "seer render": render, "seer eval predict": predict, "seer-train run": fit}
+COMMANDS = {
+    "seer-data build": build,
+    "seer render": render,
+    "seer render --format hf": render_dataset,
+    "seer eval predict": predict,
+    "seer-train run": fit,
+}
 
 
 @pytest.fixture(params=COMMANDS)

@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from seer.errors import SeerError
-from seer.rendering import cli, render_text
+from seer.rendering import cli, output, render_text
 
 app = typer.Typer()
 app.command()(cli.render)
@@ -70,6 +70,35 @@ def test_pdf_and_dataset_formats(report, tmp_path):
     rows = datasets.load_dataset(str(tmp_path / "rows"), split="train", cache_dir=str(tmp_path / "cache"))
     assert "".join(rows["text"]) == report.read_text(encoding="utf-8")
     assert rows[0]["image"].size == (595, 842)
+
+
+@pytest.mark.parametrize("whole_shards", [0, 1, 2])
+@pytest.mark.parametrize("rendered_before", [True, False])
+def test_a_dataset_whose_writing_ended_early_is_none(report, tmp_path, monkeypatch, whole_shards, rendered_before):
+    datasets = pytest.importorskip("datasets")
+    out, cache = tmp_path / "rows", str(tmp_path / "cache")
+    if rendered_before:
+        run("render", report, "-o", out, "--format", "hf")
+    monkeypatch.setattr(output, "_SHARD_PAGES", 1)
+    write, written = Path.write_bytes, []
+
+    def dying(path: Path, data: bytes) -> None:
+        if len(written) == whole_shards:
+            write(path, data[:-8])
+            raise KeyboardInterrupt
+        written.append(write(path, data))
+
+    document = render_text(report.read_text(encoding="utf-8"))
+    monkeypatch.setattr(Path, "write_bytes", dying)
+    with pytest.raises(KeyboardInterrupt):
+        output.write_dataset(document, out)
+    monkeypatch.setattr(Path, "write_bytes", write)
+    with pytest.raises(FileNotFoundError):
+        datasets.load_dataset(str(out), split="train", cache_dir=cache)
+    output.write_dataset(document, out)
+    rows = datasets.load_dataset(str(out), split="train", cache_dir=cache)
+    assert "".join(rows["text"]) == document.text
+    assert [path.name for path in out.iterdir()] == ["data"]
 
 
 def test_compare_writes_one_picture(report, tmp_path):

@@ -1,11 +1,12 @@
 """Writing pages out: a folder of PNG files, a PDF, or a Hugging Face dataset, each with what leads back to the source.
 
 A folder holds page-0001.png …, text.txt (the exact source) and manifest.json, which is written last: where it stands,
-everything stands. Its spans count characters of text.txt.
+everything stands. Its spans count characters of text.txt. A dataset's folder of shards and a PDF get their names last.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,8 @@ def write_pdf(document: Document, path: Path) -> None:
 def write_dataset(document: Document, folder: Path) -> None:
     """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` gives one row a page.
 
-    Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded.
+    Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded. Until all
+    are whole, their folder is a hidden one, which no reader looks into.
     """
     from datasets import Dataset, Features, Image, Value, disable_progress_bars
 
@@ -87,14 +89,19 @@ def write_dataset(document: Document, folder: Path) -> None:
             "content_hash": Value("string"),
         }
     )
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    for former in (folder / "data").glob("train-*.parquet"):
+    data, partial = folder / "data", folder / ".data.partial"
+    if data.exists():
+        data.rename(partial)
+    partial.mkdir(parents=True, exist_ok=True)
+    for former in partial.glob("train-*.parquet"):
         former.unlink()
     num_shards = -(-len(document.pages) // _SHARD_PAGES)
     for shard in range(num_shards):
         pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
         rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
-        rows.to_parquet(str(folder / "data" / f"train-{shard:05d}-of-{num_shards:05d}.parquet"))
+        rows.to_parquet(shard_bytes := io.BytesIO())  # a writer that meets a full disk fails again when it is collected
+        (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
+    partial.rename(data)
 
 
 def _row(document: Document, page: Page) -> dict[str, Any]:
