@@ -263,7 +263,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     ),
     "an unknown option": ({"messages": chat(), "seer": {"max_page": 3}}, 400, "did you mean 'max_pages'"),
     "a style that is a path": ({"messages": chat(), "seer": {"style": "/etc/passwd"}}, 400, "no style"),
-    "too many pages": ({"messages": chat(document=DOCUMENT * 12)}, 400, "6 are allowed"),
+    "too many pages": ({"messages": chat(document=DOCUMENT * 12)}, 400, "more than 6 pages"),
 }
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import io
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
+from test_documents import WORD, make_docx, make_pdf
 
-from seer.apps.serving_chat import Source, decode_data_url, read_chat, split_question
-from seer.apps.serving_reading import safe_name
-from seer.apps.serving_settings import ServeSettings, read_keys
+from seer.apps.serving_chat import Asked, Source, decode_data_url, read_chat, split_question
+from seer.apps.serving_reading import load_documents, safe_name
+from seer.apps.serving_settings import ChatOptions, ServeSettings, read_keys
 from seer.errors import InputError, SeerError
+from seer.rendering import documents, pdfsource, scans
+from seer.rendering.layout import lay_out
 
 SETTINGS = ServeSettings(min_document_chars=100)
 LONG = "The quick brown fox jumps over the lazy dog. " * 10
@@ -142,6 +147,59 @@ def test_no_name_leaves_its_folder(name):
     assert "\0" not in safe
     assert safe not in (".", "..")
     assert len(safe.encode("utf-8", "surrogatepass")) <= 255
+
+
+# ── More pages than allowed ──────────────────────────────────────────────────────────────────────
+
+
+def frames(count: int) -> bytes:
+    pages = [Image.new("L", (40, 30), value) for value in range(count)]
+    pages[0].save(buffer := io.BytesIO(), "TIFF", save_all=True, append_images=pages[1:])
+    return buffer.getvalue()
+
+
+NEWLINES = "\n" * 200_000
+PARAGRAPHS = "<w:p/>" * 50_000
+LONG_SOURCES = {
+    "a text": [Source("a", text=NEWLINES)],
+    "a text file": [Source("a.txt", data=NEWLINES.encode())],
+    "HTML": [Source("a.html", data=f"<html>{'<li>x' * 20_000}</html>".encode())],
+    "a Word file": [Source("a", data=make_docx(f"<w:document {WORD}>{PARAGRAPHS}</w:document>"))],
+    "a PDF": [Source("a", data=make_pdf(5))],
+    "a picture": [Source("a", data=frames(5))],
+    "many texts": [Source(f"{number}", text=f"text {number}\n" * 100) for number in range(50)],
+    "many kinds": [Source("a", text="a"), Source("b", data=make_pdf(1)), Source("c", data=frames(3))],
+}
+
+
+@pytest.mark.parametrize("kind", LONG_SOURCES)
+@pytest.mark.parametrize("options", [{}, {"reflow": True}, {"pages": "1-"}, {"style": "auto"}])
+def test_no_more_is_read_than_may_be(kind, options, monkeypatch):
+    taken = []
+
+    def counted(*arguments):
+        for layout in lay_out(*arguments):
+            taken.append(layout)
+            yield layout
+
+    def scanned(image):
+        raise AssertionError("a picture was read that is refused")
+
+    monkeypatch.setattr(documents, "lay_out", counted)
+    monkeypatch.setattr(scans, "read_picture", scanned)
+    monkeypatch.setattr(pdfsource.PdfFile, "text", lambda self, index: taken.append(index) or "text")
+    chat = Asked("seer", "What?", (), ChatOptions(**options))
+    with pytest.raises(InputError, match="more than . pages, and no more are allowed"):
+        load_documents(LONG_SOURCES[kind], chat, ServeSettings(max_pages=3))
+    assert len(taken) <= 4
+
+
+def test_as_many_pages_are_read_as_may_be():
+    chat = Asked("seer", "What?", (), ChatOptions(ocr="never"))
+    sources = [Source("a", text="a"), Source("b", data=make_pdf(3)), Source("c", data=frames(2))]
+    assert len(load_documents(sources, chat, ServeSettings(max_pages=6)).pages) == 6
+    some = Asked("seer", "What?", (), ChatOptions(pages="2-3"))
+    assert len(load_documents(sources[1:2], some, ServeSettings(max_pages=2)).pages) == 2
 
 
 def test_keys_come_from_a_file_or_the_environment(tmp_path, monkeypatch):

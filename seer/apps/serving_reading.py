@@ -106,19 +106,18 @@ def chat_policy(policy: ReadingPolicy, asked: Asked, settings: ServeSettings) ->
 
 def load_documents(sources: list[Source], asked: Asked, settings: ServeSettings) -> Document:
     """All documents of a chat as one. Raises InputError for what cannot be read and for too many pages."""
-    options = asked.options
-    document = combine([_load(source, options.style or settings.style, asked) for source in sources])
+    documents: list[Document] = []
+    room = settings.max_pages
+    for source in sources:
+        documents.append(_load(source, asked.options.style or settings.style, asked, room))
+        room -= len(documents[-1].pages)
+    document = combine(documents)
     if not document.pages:
         raise InputError("the documents hold no page to read")
-    if len(document.pages) > settings.max_pages:
-        raise InputError(
-            f"the documents take {len(document.pages)} pages and {settings.max_pages} are allowed; send fewer, name "
-            "seer.pages, or choose a denser seer.style"
-        )
     return document
 
 
-def _load(source: Source, style: str, asked: Asked) -> Document:
+def _load(source: Source, style: str, asked: Asked, max_pages: int) -> Document:
     from seer.rendering import load, render_text
     from seer.rendering.documents import keep_pages
     from seer.rendering.styles import STYLES
@@ -128,13 +127,13 @@ def _load(source: Source, style: str, asked: Asked) -> Document:
         raise InputError(f"no style '{style[:40]}'; known: {', '.join(STYLES)}, auto")
     options = asked.options
     if source.text is not None:
-        document = render_text(source.text, style, source.name)
+        document = render_text(source.text, style, source.name, max_pages=max_pages)
         return keep_pages(document, options.pages) if options.pages else document
     assert source.data is not None
     with tempfile.TemporaryDirectory(prefix="seer-document-") as folder:
         path = Path(folder) / safe_name(source.name)
         path.write_bytes(source.data)
-        return load(path, style, pages=options.pages, reflow=options.reflow, ocr=options.ocr)
+        return load(path, style, pages=options.pages, max_pages=max_pages, reflow=options.reflow, ocr=options.ocr)
 
 
 def safe_name(name: str) -> str:

@@ -10,6 +10,7 @@ Pages are laid out at once and drawn on demand: `page.image()`.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +26,7 @@ from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.htmltext import declared_encoding, html_text
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.measure import Measure, code_points
-from seer.rendering.pageranges import parse_pages
+from seer.rendering.pageranges import check_count, parse_pages
 from seer.rendering.pdfsource import load_pdf
 from seer.rendering.placing import line_boxes
 from seer.rendering.plan import AUTO, settle
@@ -51,6 +52,7 @@ def load(
     encoding: str | None = None,
     strict_glyphs: bool = False,
     pages: str | None = None,
+    max_pages: int | None = None,
     dpi: float = 96,
     reflow: bool = False,
     ocr: Ocr = "auto",
@@ -61,26 +63,29 @@ def load(
 
     Text, Markdown, code, HTML and Word files are laid out in `style` with `changes` to its fields. A PDF or an image
     keeps its own pages, drawn at `dpi`; with `reflow` its text is laid out like any other. `pages` ("10-40,52") keeps
-    some pages only, with their numbers as labels. `ocr` reads scans: "auto" where a page has no usable text, "always",
-    "never". What a file is, is told by its content, not by its name.
+    some pages only, with their numbers as labels. A document of more than `max_pages` is refused before the rest is
+    laid out or read; of a PDF only the pages kept count. `ocr` reads scans: "auto" where a page has no usable text,
+    "always", "never". What a file is, is told by its content, not by its name.
 
     Raises DocumentNotFound (no such file), InputError (a folder, a URL, empty, binary, undecodable, damaged, encrypted,
-    too large; an unknown style; pages out of range), GlyphError (`strict_glyphs` and a character no font covers).
+    too large; an unknown style; pages out of range or too many), GlyphError (`strict_glyphs` and a character no font
+    covers).
     """
     name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
     if not data:
         raise InputError(f"'{name}' is empty; give a document with at least one character")
     kind = "text" if encoding else sniff(data, name)
+    laid_out = partial(
+        render_text, style=style, name=name, changes=changes, strict_glyphs=strict_glyphs, max_pages=max_pages
+    )
     if kind in ("pdf", "image"):
         if kind == "pdf":
-            document = load_pdf(data, name, dpi=dpi, pages=pages, password=password, ocr=ocr, progress=progress)
+            document = load_pdf(
+                data, name, dpi=dpi, pages=pages, max_pages=max_pages, password=password, ocr=ocr, progress=progress
+            )
         else:
-            document = load_image(data, name, ocr=ocr, progress=progress)
-        return (
-            render_text(document.text, style, name, changes=changes, strict_glyphs=strict_glyphs)
-            if reflow
-            else document
-        )
+            document = load_image(data, name, max_pages=max_pages, ocr=ocr, progress=progress)
+        return laid_out(document.text) if reflow else document
     if kind == "html":
         encoding = declared_encoding(data)
     text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
@@ -88,7 +93,7 @@ def load(
         text = html_text(text)
     if not text:
         raise InputError(f"'{name}' holds no text; give a document with at least one character")
-    document = render_text(text, style, name, changes=changes, strict_glyphs=strict_glyphs)
+    document = laid_out(text)
     return document if pages is None else keep_pages(document, pages)
 
 
@@ -112,11 +117,13 @@ def render_text(
     *,
     changes: Mapping[str, Any] | None = None,
     strict_glyphs: bool = False,
+    max_pages: int | None = None,
 ) -> Document:
     """Lay out a text. The page texts joined equal it exactly, whatever it holds.
 
     `style` is a style's name, "auto" for the cheapest layout of this text, or a style; the one used is recorded in the
-    document. Raises InputError (empty text, unknown style), ConfigError (bad changes), GlyphError (as in `load`).
+    document. Raises InputError (empty text, unknown style, more than `max_pages`), ConfigError (bad changes),
+    GlyphError (as in `load`).
     """
     if not text:
         raise InputError(f"'{name}' is empty; give a text with at least one character")
@@ -125,7 +132,9 @@ def render_text(
     missing = missing_glyphs(text, measure)
     if missing and strict_glyphs:
         raise GlyphError(_describe_missing(name, missing, style))
-    pages = tuple(_pages(_pieces(text), measure))
+    # one more than allowed tells that there are too many
+    pages = tuple(itertools.islice(_pages(_pieces(text), measure), None if max_pages is None else max_pages + 1))
+    check_count(len(pages), max_pages, name)
     return Document(name=name, text=text, style=style, pages=pages, missing_glyphs=missing)
 
 

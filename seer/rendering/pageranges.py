@@ -1,4 +1,4 @@
-"""Page ranges as people write them: "10-40", "1,3,7-9", "200-". Pure."""
+"""Page ranges as people write them: "10-40", "1,3,7-9", "200-"; and how many pages are too many. Pure."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def parse_pages(text: str, num_pages: int) -> tuple[int, ...]:
             raise InputError(f"pages {part.strip()} were asked for; the document has pages 1 to {num_pages}")
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
+
+
+def check_count(num_pages: int, max_pages: int | None, name: str) -> None:
+    """Raises InputError where a document takes more pages than it may."""
+    if max_pages is not None and num_pages > max_pages:
+        raise InputError(
+            f"'{name}' takes more than {max_pages} pages, and no more are allowed; give less of it, name some pages of a "
+            "PDF, or choose a denser style"
+        )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import InputError
-from seer.rendering.pageranges import parse_pages
+from seer.rendering.pageranges import check_count, parse_pages
 from seer.rendering.pdf import PDFIUM_LOCK
 from seer.rendering.png import page_png_bytes
 from seer.rendering.raster import VERSION
@@ -151,18 +151,21 @@ def load_pdf(
     *,
     dpi: float = DEFAULT_DPI,
     pages: str | None = None,
+    max_pages: int | None = None,
     password: str | None = None,
     ocr: Ocr = "auto",
     progress: Progress | None = None,
 ) -> Document:
     """A PDF as a document. `pages` as "10-40,52"; labels keep the numbers as printed, or as in the file.
 
-    Raises InputError: encrypted, damaged, without pages, pages out of range, a scan while OCR is not installed.
+    Raises InputError: encrypted, damaged, without pages, pages out of range or more than `max_pages`, a scan while OCR
+    is not installed.
     """
     if not 36 <= dpi <= 600:
         raise InputError(f"{dpi} dpi was asked for; give 36 to 600")
     file = PdfFile(data, name, password)
     indices = [number - 1 for number in parse_pages(pages or "1-", file.num_pages)]
+    check_count(len(indices), max_pages, name)
     digest = hashlib.sha256(data).hexdigest()
     raw_texts, scans = _texts(file, indices, ocr, progress)
     out, texts, start = [], [], 0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seer.errors import InputError
+from seer.rendering.pageranges import check_count
 from seer.rendering.png import page_png_bytes
 from seer.schema import Document, LineBox, Page, PageStyle
 
@@ -132,12 +133,16 @@ def boxes_of(lines: list[ReadLine], start: int, width_px: int, height_px: int) -
     return tuple(boxes)
 
 
-def load_image(data: bytes, name: str, *, ocr: Ocr = "auto", progress: Progress | None = None) -> Document:
+def load_image(
+    data: bytes, name: str, *, max_pages: int | None = None, ocr: Ocr = "auto", progress: Progress | None = None
+) -> Document:
     """An image file as a document, one page a frame, its text read by OCR.
 
-    Raises InputError: damaged, too large, or OCR needed and not installed (`ocr="never"` shows the pictures alone).
+    Raises InputError: damaged, too large, more than `max_pages`, or OCR needed and not installed (`ocr="never"` shows
+    the pictures alone).
     """
     frames = _frames(data, name)
+    check_count(len(frames), max_pages, name)
     pages, texts, start = [], [], 0
     for number, image in enumerate(frames, 1):
         if progress:
