@@ -36,10 +36,12 @@ from seer.evaluation.runfiles import read_predictions
 from seer.evaluation.tasks import load_templates
 from seer.miniature.parse import parse_document
 from seer.protocol import parse_call_text
-from seer.rendering import load
+from seer.rendering import STYLES, load
 from seer.rendering.docx import MAX_XML_BYTES, docx_text
+from seer.rendering.fonts import load_chain
 from seer.rendering.htmltext import html_text
 from seer.rendering.pageranges import parse_pages
+from seer.rendering.shaping import shape
 from seer.rendering.sniff import sniff
 from seer.shards import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
@@ -227,6 +229,7 @@ LONG = {
     "short answer": (read_extraction, "extracted answer:" + "\n" * 100_000 + "x"),
     "call": (lambda text: parse_call_text(text, range(9)), "<tool_call>" * 50_000),
     "call in XML": (lambda text: parse_call_text(text, range(9)), "<arg_value>1" * 50_000),
+    "marks on one letter": (lambda text: shape(load_chain(STYLES["seer"].fonts), 0, text, False), "\u0301" * 700_000),
     "neutralised": (neutralise, "<\u2060" * 50_000 + "|user|>"),
     "miniature": (lambda text: parse_document(text, "a"), "->" * 1_000 + " x"),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seer.errors import InputError
 from seer.rendering.breaking import CM, classes
 from seer.rendering.fonts import FontChain
 
@@ -111,7 +112,13 @@ def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
     buffer.add_codepoints([ord(character) for character in text])
     buffer.guess_segment_properties()
     buffer.direction = "rtl" if rtl else "ltr"
-    hb.shape(font.font, buffer)
+    try:
+        hb.shape(font.font, buffer)
+    except MemoryError:  # HarfBuzz bounds what it does for one run, however much memory there is
+        raise InputError(
+            f"{len(text)} characters of a complex script stand in one line without a break, more than can be shaped; "
+            "break the line"
+        ) from None
     advances = [0.0] * len(text)
     slots, x_em, y_em, characters, pen = [], [], [], [], 0.0
     for info, position in zip(buffer.glyph_infos, buffer.glyph_positions, strict=True):
