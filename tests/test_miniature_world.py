@@ -10,7 +10,7 @@ import pytest
 
 from seer.errors import InputError
 from seer.miniature.lessons import lessons
-from seer.miniature.lexicon import CHINESE, ENGLISH
+from seer.miniature.lexicon import CHINESE, ENGLISH, PARAPHRASES
 from seer.miniature.world import LINES_PER_PAGE, STYLE, UNANSWERABLE, MiniatureDocument, Split, World, main
 from seer.rendering import render_text
 
@@ -163,6 +163,27 @@ def test_every_page_that_a_call_must_name_is_found() -> None:
     assert several > 30
 
 
+def test_paraphrases_are_found_where_their_names_stand() -> None:
+    names = {meant: name for name, meant in PARAPHRASES.items()}
+    assert len(names) == len(PARAPHRASES)
+    for trajectory in lessons("finding", World(2, "train"), 30, kinds=("paraphrase",), call_share=1.0):
+        lines = trajectory.source.splitlines()
+        found = re.findall(r"([^\W\d]+)\?\{[^\[]*\[(\d)\]", trajectory.turns[-1].text)
+        assert len(found) == len(trajectory.turns[0].text.split())
+        for meant, page in found:
+            here = lines[(int(page) - 1) * LINES_PER_PAGE :][:LINES_PER_PAGE]
+            assert names[meant] in {line.split()[0] for line in here}
+            assert meant not in trajectory.source.split()
+
+
+def test_pages_of_text_can_be_asked_for_by_paraphrase() -> None:
+    names = {meant: name for name, meant in PARAPHRASES.items()}
+    for trajectory in lessons("matching", World(2, "train"), 30, kinds=("paraphrase",), call_share=1.0):
+        pages = {excerpt.page: excerpt.text for excerpt in trajectory.turns[0].excerpts}
+        found = re.findall(r"([^\W\d]+)\?\{[^\[]*\[(\d)\]", trajectory.turns[-1].text)
+        assert found and all(names[meant] in pages[int(page)].split() for meant, page in found)
+
+
 def test_the_train_split_is_written_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "new" / "train.jsonl"
     monkeypatch.setattr("sys.argv", ["world", str(out), "--documents", "3", "--seed", "5"])
@@ -178,8 +199,9 @@ def test_few_names_are_the_first_ones() -> None:
 
 
 def test_lessons_without_questions_take_no_kinds() -> None:
-    with pytest.raises(InputError, match="asks no questions"):
-        next(lessons("quoting", World(0, "train"), 1, kinds=("single",)))
+    for lesson in ("reading", "quoting", "matching"):
+        with pytest.raises(InputError, match="asks no questions"):
+            next(lessons(lesson, World(0, "train"), 1, kinds=("single",)))  # type: ignore[arg-type]
 
 
 def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:

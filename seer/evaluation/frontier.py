@@ -180,7 +180,7 @@ def frontier_report(points: Sequence[Point], runs: Sequence[Run], note: str = ""
         *("retrieved:1", "compression:2", "on the front", "inputs", "failed"),
     )
     text = (
-        "Each point is a run: a density of print and a budget of retrieved text (k: pages, t: tokens; pictures: none). "
+        "Each point is a run: a density of print and a budget of retrieved text (k: pages a call, t: tokens; pictures: none). "
         "The score is the mean of categories, tokens are those of the last prompt. The dashed line joins the runs that "
         "no other beats. " + note
     )

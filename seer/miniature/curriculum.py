@@ -38,11 +38,16 @@ SETS = {
     "reading": LessonSet("reading", 4000),
     "matching-1": LessonSet("matching", 6000, options={"max_lines": 1, "call_share": 0.0}),
     "matching-3": LessonSet("matching", 6000, options={"max_lines": 3}),
+    "quoting-plain": LessonSet("quoting", 8000),
     "quoting": LessonSet("quoting", 12_000, crowded=True),
     "finding-text": LessonSet("finding", 6000, 4, {"text_share": 1.0}),
     "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
     "finding": LessonSet("finding", 6000, 5),
     "finding-long": LessonSet("finding", 6000, 8),
+    "meaning-text": LessonSet(
+        "matching", 12_000, options={"max_lines": 2, "kinds": ("paraphrase",), "call_share": 1.0}
+    ),
+    "meaning": LessonSet("finding", 16_000, 8, {"text_share": 0.25, "kinds": ("paraphrase",), "call_share": 1.0}),
     "crowded-text": LessonSet("finding", 6000, 5, {"text_share": 1.0, **EVERY_PAGE}, crowded=True),
     "crowded-mixed": LessonSet("finding", 6000, 6, {"text_share": 0.5, **EVERY_PAGE}, crowded=True),
     "crowded": LessonSet("finding", 16_000, 8, EVERY_PAGE, crowded=True),

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from seer.errors import InputError
+from seer.miniature.lexicon import PARAPHRASES
 from seer.miniature.world import LINES_PER_PAGE, MAX_PAGES, STYLE, Kind, Line, MiniatureDocument, Question, World
 from seer.protocol import observation, render_call
 from seer.schema import Excerpt, Trajectory, Turn
@@ -39,9 +40,10 @@ def lessons(
     """`count` trajectories of one lesson, one a document.
 
     text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, drawn by
-    `KIND_WEIGHTS` from those that a document has; for "finding" the kinds whose pages are to be found.
+    `KIND_WEIGHTS` from those that a document has; for "finding" the kinds whose pages are to be found; for "matching"
+    ("paraphrase",) asks for names by what else they are called.
     """
-    if kinds and lesson in ("reading", "matching", "quoting"):
+    if kinds and (lesson in ("reading", "quoting") or (lesson == "matching" and {*kinds} != {"paraphrase"})):
         raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
     made = number = 0
     while made < count:
@@ -52,7 +54,7 @@ def lessons(
         if lesson == "reading":
             yield reading(document, rng.randint(1, document.num_pages))
         elif lesson == "matching":
-            yield matching(document, max_lines, call_share, rng)
+            yield matching(document, max_lines, call_share, rng, paraphrased=bool(kinds))
         elif lesson == "quoting":
             yield quoting(document, rng)
         elif lesson == "finding":
@@ -89,7 +91,9 @@ def reading(document: MiniatureDocument, page: int) -> Trajectory:
     return _trajectory(document, "reading", [Turn(kind="prompt", pages=(page,)), Turn(kind="answer", text=said)])
 
 
-def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng: random.Random) -> Trajectory:
+def matching(
+    document: MiniatureDocument, max_lines: int, call_share: float, rng: random.Random, *, paraphrased: bool = False
+) -> Trajectory:
     """As "finding", on pages of one to `max_lines` lines of text whose numbers skip: with one line the number stands right
     beside the name, which is where a model that knows nothing begins to see what is asked of it."""
     by_name = {line.name: line for line in document.lines if line.code}
@@ -103,7 +107,7 @@ def matching(document: MiniatureDocument, max_lines: int, call_share: float, rng
         here = [lines.pop() for _ in range(min(len(lines), rng.randint(1, max_lines)))]
         if here:
             excerpts.append(Excerpt(page=number, start=0, text="".join(f"{line.text}\n" for line in here)))
-            places += [(line.name, (number,)) for line in here]
+            places += [(PARAPHRASES[line.name] if paraphrased else line.name, (number,)) for line in here]
     return found(document, "matching", Turn(kind="prompt", excerpts=tuple(excerpts)), places, call_share, rng)
 
 
@@ -122,8 +126,12 @@ def quoting(document: MiniatureDocument, rng: random.Random) -> Trajectory:
 
 
 def pages_of(document: MiniatureDocument, kinds: Collection[Kind]) -> list[tuple[str, tuple[int, ...]]]:
-    """The names that questions of these kinds ask for, each with its gold pages."""
-    return [(question.name, question.pages) for question in document.questions if question.kind in kinds]
+    """The names that questions of these kinds ask for, as they ask for them, each with its gold pages."""
+    return [
+        (PARAPHRASES[question.name] if question.kind == "paraphrase" else question.name, question.pages)
+        for question in document.questions
+        if question.kind in kinds
+    ]
 
 
 def found(

@@ -62,3 +62,6 @@ CHINESE = {
     "警察": "公安",
     "钞票": "纸币",
 }
+
+PARAPHRASES = ENGLISH | CHINESE
+"""Every printed name, and what else a question may call it."""

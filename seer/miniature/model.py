@@ -36,9 +36,9 @@ def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
 
 ROUNDS = 2
 """Select calls that its readings may make: it follows a pointer when it has read where it leads."""
-STAGES = tuple(f"stage-{number}" for number in range(1, 8))
+STAGES = tuple(f"stage-{number}" for number in range(1, 10))
 """The stages' run folders, in order."""
-ISO_STAGES = (*STAGES[:3], *(f"iso-{number}" for number in range(4, 8)))
+ISO_STAGES = (*STAGES[:3], *(f"iso-{number}" for number in range(4, 10)))
 """Of the control that learns from the same data without select turns; no stage before has any."""
 KEPT = ("step", "kind", "loss", "lr", "step_s")
 """Of a log's records: what the learning curve needs, and what evaluations found."""
