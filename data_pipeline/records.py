@@ -80,7 +80,7 @@ class Rejection:
         assert self.reason in REASONS, f"unknown rejection reason '{self.reason}'"
 
 
-class Rejected(Exception):  # noqa: N818: an outcome, not an error
+class Rejected(Exception):
     """Leaves an adapter or a step with a rejection; caught where records are counted."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
