@@ -131,6 +131,7 @@ def trains(words: tuple[str, ...]) -> None:
 
 
 RECORDER = """#!/bin/sh
+cat > /dev/null  # what is piped here is taken, or who writes it may be ended by a signal
 { printf '%s' "${0##*/}"; [ $# -eq 0 ] || printf '\\037%s' "$@"; printf '\\036'; } >> "$CALLS"
 """
 ENVIRONMENT = 'set -euo pipefail\ncd "$(dirname "${BASH_SOURCE[0]}")/.."\necho "$1" >> "$EXTRAS"\n'
@@ -151,7 +152,9 @@ def runs_with_stand_ins(words: tuple[str, ...]) -> None:
     calls, extras = (house / "calls").absolute(), (house / "extras").absolute()
     path = f"{(house / 'bin').absolute()}{os.pathsep}{os.environ['PATH']}"
     noted = {"PATH": path, "CALLS": str(calls), "EXTRAS": str(extras), "OMP_WAIT_POLICY": "PASSIVE"}
-    done = subprocess.run(words, cwd=house, env=os.environ | noted, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=house, env=os.environ | noted, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(extras.read_text().replace(",", " ").split()) <= set(known)
