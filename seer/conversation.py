@@ -30,7 +30,6 @@ from seer.reading_state import (
     OnStep,
     OnText,
     ReadingState,
-    another_round_fits,
     full_text_prompt,
     full_text_tokens,
     gate_mode,
@@ -114,7 +113,7 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
         return (yield from _answer(state))
     for round_number in range(policy.rounds):
         left = tuple(page for page in shown if page not in state.selected)
-        if not left or (round_number and not another_round_fits(state)):
+        if not left or (round_number and not observation_fits(state, policy.max_call_tokens)):
             break
         if chosen is not None:
             state.say(Turn(kind="call", pages=chosen))
@@ -161,9 +160,7 @@ def _select(
         thought, call = (None, generation) if required else split_thought(generation, state.encoder)
         parsed = parse_call_text(call.raw, allowed, policy.max_pages)
         if not parsed.deviations:
-            if thought is not None:
-                _say_written(state, Turn(kind="think", text=_text_of(thought)), thought)
-            _say_written(state, Turn(kind="call", pages=parsed.pages), call)
+            _say_call(state, thought, call, parsed)
             return parsed.pages
         if policy.on_invalid_call != "reask" or attempt == policy.reasks:
             break
@@ -173,9 +170,7 @@ def _select(
         raise ProtocolError(
             f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject"
         )
-    if thought is not None:
-        state.say(Turn(kind="think", text=_text_of(thought)))
-    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations)
+    _say_call(state, thought, call, parsed)
     return parsed.pages
 
 
@@ -197,15 +192,16 @@ def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Gene
     return thought, replace(generation, parts=generation.parts[start:], ids=after)
 
 
-def _text_of(generation: Generation) -> str:
-    return "".join(text for _, text in generation.parts)
-
-
-def _say_written(state: ReadingState, turn: Turn, generation: Generation) -> None:
-    """Say a turn as the ids that the model wrote, where they are known. What it cost is in the call's record."""
-    if generation.ids is not None:
-        state.written[len(state.turns)] = generation.ids
-    state.say(turn, generation if turn.kind == "call" else None)
+def _say_call(state: ReadingState, thought: Generation | None, call: Generation, parsed: ParsedCall) -> None:
+    """Say a call and the thinking before it; a valid one as the ids that the model wrote, where they are known."""
+    keeps_ids = not parsed.deviations
+    if thought is not None:
+        if keeps_ids and thought.ids is not None:
+            state.written[len(state.turns)] = thought.ids
+        state.say(Turn(kind="think", text="".join(text for _, text in thought.parts)))
+    if keeps_ids and call.ids is not None:
+        state.written[len(state.turns)] = call.ids
+    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations)
 
 
 def _extend(

@@ -145,18 +145,12 @@ def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:
     return choose_mode(state.full_text, visual, call, needed)
 
 
-def another_round_fits(state: ReadingState) -> bool:
-    """Under the gate's cap: is there room for one more call and the shortest observation?"""
+def observation_fits(state: ReadingState, call: int = 0) -> bool:
+    """Under the gate's cap: is there room for the shortest observation, after what has been said and a call of so many
+    tokens?"""
     if state.cap is None:
         return True
-    return state.prompt_tokens() + state.policy.max_call_tokens + observation_tokens(state, ()) <= state.cap
-
-
-def observation_fits(state: ReadingState) -> bool:
-    """Under the gate's cap: is there room for the shortest observation after what has been said?"""
-    if state.cap is None:
-        return True
-    return state.prompt_tokens() + observation_tokens(state, ()) <= state.cap
+    return state.prompt_tokens() + call + observation_tokens(state, ()) <= state.cap
 
 
 def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
