@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from serving_roads import (
     REASONING_TOKENS,
     Run,
-    asyncio_run,
     converse_all,
     documents,
     feed_raw,
@@ -98,7 +97,7 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
     try:
         runs, overhead = bench_loop(engine, size)
         reasoned = documents(size.reasoned, 650_000, small=True)
-        reasoning = asyncio_run(engine, converse_all(engine, reasoned, COMPARED, REASONING_TOKENS))
+        reasoning = engine.run(converse_all(engine, reasoned, COMPARED, REASONING_TOKENS))
         speedup = bench_stage2(engine, size.stage2)
         soak = bench_soak(engine, size.soak)
     finally:
@@ -126,11 +125,11 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
 
 def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
     """A run at each concurrency, and how much slower than vLLM alone our loop is at `COMPARED`, the median of rounds."""
-    asyncio_run(engine, converse_all(engine, documents(2, 900_000), 2))  # what is compiled or allocated once
+    engine.run(converse_all(engine, documents(2, 900_000), 2))  # what is compiled or allocated once
     print("\n  at once  conversations/s   p50 s   p95 s   second stage from cache")
     runs = {}
     for level, count in size.concurrency.items():
-        runs[level] = run = asyncio_run(engine, converse_all(engine, documents(count, level * 1000), level))
+        runs[level] = run = engine.run(converse_all(engine, documents(count, level * 1000), level))
         p50, p95 = percentiles([answer.seconds for answer in run.answers])
         hit = hit_rate(run.answers, engine.block_tokens)
         print(f"  {level:7d}  {run.rate:15.2f}  {p50:6.2f}  {p95:6.2f}   {hit:.1%}")
@@ -138,9 +137,9 @@ def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
     alone, overheads = [], []
     for _ in range(size.rounds):  # in turns, so that a busy machine slows both
         forget_everything(engine)
-        run = asyncio_run(engine, converse_all(engine, asked, COMPARED))
+        run = engine.run(converse_all(engine, asked, COMPARED))
         forget_everything(engine)
-        alone.append(asyncio_run(engine, feed_raw(engine, run.requests, COMPARED)))
+        alone.append(engine.run(feed_raw(engine, run.requests, COMPARED)))
         overheads.append(run.seconds / alone[-1] - 1)
     overhead = statistics.median(overheads)
     rate = len(asked) / statistics.median(alone)
@@ -173,7 +172,7 @@ def bench_stage2(engine: VLLMEngine, count: int) -> float:
     """Median time to the first token of a second stage over `STAGE2_PAGES` pages, caches emptied over caches warm."""
     from dataclasses import replace
 
-    run = asyncio_run(engine, converse_all(engine, documents(count, 700_000, pages=STAGE2_PAGES), 1))
+    run = engine.run(converse_all(engine, documents(count, 700_000, pages=STAGE2_PAGES), 1))
     seconds: dict[str, list[float]] = {"warm": [], "emptied": []}
     for requests in run.requests:
         first, second = requests[0], requests[-1]
@@ -201,7 +200,7 @@ def bench_soak(engine: VLLMEngine, count: int) -> dict[str, Any]:
     batch = 50
     while done < count:
         asked = documents(min(batch, count - done), 10_000_000 + done, pages=2, small=True)
-        run = asyncio_run(engine, converse_all(engine, asked, 32))
+        run = engine.run(converse_all(engine, asked, 32))
         for document, answer in zip(asked, run.answers, strict=True):
             lost += not given_its_own_pages(document, answer)
             invalid += any(step.deviations for step in answer.trace)
@@ -270,7 +269,7 @@ def bench_server(model: str, size: Size) -> None:
         engine = OpenAIEngine(address, tokenizer=model)
         try:
             asked = documents(size.compared, 800_000)
-            run = asyncio_run(engine, converse_all(engine, asked, COMPARED))  # type: ignore[arg-type]
+            run = engine.run(converse_all(engine, asked, COMPARED))  # type: ignore[arg-type]
         finally:
             engine.close()
     lost = sum(not given_its_own_pages(d, a) for d, a in zip(asked, run.answers, strict=True))

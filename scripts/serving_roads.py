@@ -3,6 +3,8 @@
 converse_all          conversations through our loop
 feed_raw              the same prompts into vLLM, with no loop around it
 generate_sequentially conversations through transformers' generate, one request at a time
+
+The first two run in the engine's own loop (`engine.run`): no thread stands between the conversations and vLLM.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +65,6 @@ async def converse_all(engine: VLLMEngine, asked: Sequence[Document], level: int
     run.answers = list(await asyncio.gather(*(one(index, document) for index, document in enumerate(asked))))
     run.seconds = time.perf_counter() - started
     return run
-
-
-def asyncio_run(engine: Any, work: Awaitable[Any]) -> Any:
-    """In the engine's own loop: no thread stands between the conversations and vLLM."""
-    return engine.run(work)
 
 
 # ── vLLM alone ───────────────────────────────────────────────────────────────────────────────────

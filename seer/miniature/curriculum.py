@@ -43,7 +43,6 @@ SETS = {
     "finding-text": LessonSet("finding", 6000, 4, {"text_share": 1.0}),
     "finding-mixed": LessonSet("finding", 6000, 5, {"text_share": 0.5}),
     "finding": LessonSet("finding", 6000, 5),
-    "finding-long": LessonSet("finding", 6000, 8),
     "meaning-text": LessonSet(
         "matching", 12_000, options={"max_lines": 2, "kinds": ("paraphrase",), "call_share": 1.0}
     ),
