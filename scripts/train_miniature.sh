@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From nothing to a model that selects and answers: nine stages on a CPU. On one core single facts are found and answered after
-# 20 minutes (stage 4), and all is learned after 90 minutes.
+# 20 minutes (stage 4), and all is learned within 100.
 #   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
 #   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
 # Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
