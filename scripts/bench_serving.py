@@ -89,8 +89,8 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
 
     sequential = bench_sequential(model, size.sequential)
     started = time.perf_counter()
-    # a small cache of prepared pages fills up soon, so that the soak sees growth that is not the cache's
-    engine = VLLMEngine(model, max_model_len=8192, mm_processor_cache_gb=0.1)
+    # compiled, as on a GPU; a small cache of prepared pages fills up soon, so that the soak sees growth that is not the cache's
+    engine = VLLMEngine(model, max_model_len=8192, mm_processor_cache_gb=0.1, enforce_eager=False)
     print(
         f"vLLM {engine.version} started in {time.perf_counter() - started:.0f} s; cache blocks of {engine.block_tokens} tokens"
     )

@@ -37,6 +37,15 @@ def test_arguments_reach_vllm_and_unknown_ones_are_named():
         vllm.engine_arguments("m", {"max_modellen": 1}, known, on_cpu=True)
 
 
+@pytest.mark.parametrize(("on_cpu", "cores", "executor"), [(True, 2, "uni"), (True, 16, None), (False, 2, None)])
+def test_few_cores_compute_in_the_engine_itself(monkeypatch, on_cpu, cores, executor):
+    monkeypatch.setattr(vllm, "usable_cores", lambda: cores)
+    arguments = vllm.engine_arguments("m", {}, (), on_cpu=on_cpu)
+    assert arguments.get("distributed_executor_backend") == executor
+    given = {"distributed_executor_backend": "mp"}
+    assert vllm.engine_arguments("m", given, tuple(given), on_cpu=on_cpu)["distributed_executor_backend"] == "mp"
+
+
 def test_engine_arguments_are_read_from_text():
     pairs = [
         "max-model-len=8192",

@@ -130,6 +130,16 @@ def trains(words: tuple[str, ...]) -> None:
     load_config(TrainConfig, Path(config), ())
 
 
+def known_extras() -> set[str]:
+    return set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+
+
+def installs(words: tuple[str, ...]) -> None:
+    """What is asked of this project is among its extras."""
+    extras = {extra for word in words if word.startswith(".[") for extra in word[2:-1].split(",")}
+    assert extras <= known_extras()
+
+
 RECORDER = """#!/bin/sh
 cat > /dev/null  # what is piped here is taken, or who writes it may be ended by a signal
 { printf '%s' "${0##*/}"; [ $# -eq 0 ] || printf '\\037%s' "$@"; printf '\\036'; } >> "$CALLS"
@@ -156,8 +166,8 @@ def runs_with_stand_ins(words: tuple[str, ...]) -> None:
         words, cwd=house, env=os.environ | noted, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras.read_text().replace(",", " ").split()) <= set(known)
+    known = known_extras()
+    assert set(extras.read_text().replace(",", " ").split()) <= known
     called = [call.split("\x1f") for call in calls.read_text().split("\x1e")[:-1]]
     assert called
     for program, *arguments in called:
@@ -189,6 +199,7 @@ RULES: dict[str, Rule] = {
     ),
     "seer-train plan": runs(),
     "seer-train run": trains,
+    "pip install": installs,
     "torchrun": trains,
 }
 

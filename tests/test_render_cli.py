@@ -74,11 +74,14 @@ def test_pdf_and_dataset_formats(report, tmp_path):
 
 @pytest.mark.parametrize("whole_shards", [0, 1, 2])
 @pytest.mark.parametrize("rendered_before", [True, False])
-def test_a_dataset_whose_writing_ended_early_is_none(report, tmp_path, monkeypatch, whole_shards, rendered_before):
+def test_a_dataset_whose_writing_ended_early_is_the_former_or_none(
+    report, tmp_path, monkeypatch, whole_shards, rendered_before
+):
     datasets = pytest.importorskip("datasets")
     out, cache = tmp_path / "rows", str(tmp_path / "cache")
     if rendered_before:
-        run("render", report, "-o", out, "--format", "hf")
+        output.write_dataset(render_text("A former text."), out)
+        (out / "data" / "notes.md").write_text("kept")
     monkeypatch.setattr(output, "_SHARD_PAGES", 1)
     write, written = Path.write_bytes, []
 
@@ -93,12 +96,16 @@ def test_a_dataset_whose_writing_ended_early_is_none(report, tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         output.write_dataset(document, out)
     monkeypatch.setattr(Path, "write_bytes", write)
-    with pytest.raises(FileNotFoundError):
-        datasets.load_dataset(str(out), split="train", cache_dir=cache)
+    if rendered_before:
+        assert datasets.load_dataset(str(out), split="train", cache_dir=cache)["text"] == ["A former text."]
+    else:
+        with pytest.raises(FileNotFoundError):
+            datasets.load_dataset(str(out), split="train", cache_dir=cache)
     output.write_dataset(document, out)
     rows = datasets.load_dataset(str(out), split="train", cache_dir=cache)
     assert "".join(rows["text"]) == document.text
     assert [path.name for path in out.iterdir()] == ["data"]
+    assert (out / "data" / "notes.md").exists() == rendered_before
 
 
 def test_compare_writes_one_picture(report, tmp_path):

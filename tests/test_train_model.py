@@ -190,5 +190,12 @@ def test_liger_without_a_gpu_or_without_its_package_is_refused(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", None)
-    with pytest.raises(ConfigError, match="pip install liger-kernel"):
+    with pytest.raises(ConfigError, match=r"pip install 'seer-vlm\[gpu\]'"):
         prepare(tiny_checkpoint(), ModelConfig(path="unused", liger=True), 0)
+
+
+def test_flash_attention_without_its_kernels_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("its kernels may be here")
+    with pytest.raises(ConfigError, match='--no-build-isolation flash-attn; "grouped" is exact'):
+        prepare(tiny_checkpoint(), ModelConfig(path="unused", attention="flash_attention_2"), 0)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from transformers.models.glm4v.modeling_glm4v import Glm4VisionMlp, Glm4vRMSNorm, Glm4vTextMLP
+from transformers.utils.import_utils import is_flash_attn_2_available
 
 from seer.errors import ConfigError
 from seer.models import Checkpoint, PixelScaling
@@ -122,12 +123,20 @@ class Trainee(nn.Module):
 
 
 def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
-    """The trainee: weights drawn anew where asked, parts frozen by switch, checkpointing and compilation applied."""
+    """The trainee: weights drawn anew where asked, parts frozen by switch, checkpointing and compilation applied.
+
+    Raises ConfigError for kernels that are not here.
+    """
     model = checkpoint.model.train()
     if config.from_nothing:
         draw_weights(model, seed)
     if config.liger:
         use_liger(model)
+    if config.attention == "flash_attention_2" and not is_flash_attn_2_available():
+        raise ConfigError(
+            'model.attention = "flash_attention_2" needs a CUDA GPU and its kernels: pip install --no-build-isolation '
+            'flash-attn; "grouped" is exact and without padding on any device'
+        )
     trainee = Trainee(model, checkpoint.scaling, config.attention)
     freeze(trainee, config)
     if config.activation_checkpointing:
@@ -145,7 +154,7 @@ def use_liger(model: nn.Module) -> None:
     try:
         from liger_kernel.transformers import apply_liger_kernel_to_glm4v
     except ImportError:
-        raise ConfigError("model.liger = true needs Liger's kernels: pip install liger-kernel") from None
+        raise ConfigError("model.liger = true needs Liger's kernels: pip install 'seer-vlm[gpu]'") from None
     ours: dict[str, Any] = dict(rope=False, cross_entropy=False, fused_linear_cross_entropy=False)
     apply_liger_kernel_to_glm4v(model=model, rms_norm=True, swiglu=True, **ours)
 

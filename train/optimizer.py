@@ -40,7 +40,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     try:
         from torchao import optim
     except ImportError:
-        raise ConfigError(f'optimizer.kind = "{config.kind}" needs torchao: pip install torchao') from None
+        raise ConfigError(f"optimizer.kind = \"{config.kind}\" needs torchao: pip install 'seer-vlm[gpu]'") from None
     if config.kind == "adamw_8bit":
         return optim.AdamW8bit(groups, **common)
     return optim._AdamW(groups, **common, bf16_stochastic_round=True)

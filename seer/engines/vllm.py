@@ -337,7 +337,14 @@ def engine_arguments(model: str, given: dict[str, Any], known: Sequence[str], *,
     }
     if on_cpu:
         needed |= {"dtype": "float32", "enforce_eager": True}
+        if usable_cores() <= 2:
+            # vLLM would compute on one of them anyhow; a process of its own for that costs a hop in every step
+            needed["distributed_executor_backend"] = "uni"
     return needed | given
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 async def _start(model: str, given: dict[str, Any]) -> Any:
@@ -349,7 +356,11 @@ async def _start(model: str, given: dict[str, Any]) -> Any:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     known = [field.name for field in fields(AsyncEngineArgs)]
-    arguments = engine_arguments(model, given, known, on_cpu=current_platform.is_cpu())
+    on_cpu = current_platform.is_cpu()
+    arguments = engine_arguments(model, given, known, on_cpu=on_cpu)
+    if on_cpu and arguments.get("distributed_executor_backend") == "uni":
+        # else vLLM takes "uni" back on a CPU; the engine stays a process of its own all the same
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     try:
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except (ValueError, RuntimeError, TypeError, OSError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
@@ -72,7 +73,7 @@ def write_dataset(document: Document, folder: Path) -> None:
     """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` gives one row a page.
 
     Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded. Until all
-    are whole, their folder is a hidden one, which no reader looks into.
+    are whole, their folder is a hidden one, which no reader looks into, and what a former run wrote stays.
     """
     from datasets import Dataset, Features, Image, Value, disable_progress_bars
 
@@ -90,17 +91,18 @@ def write_dataset(document: Document, folder: Path) -> None:
         }
     )
     data, partial = folder / "data", folder / ".data.partial"
-    if data.exists():
-        data.rename(partial)
-    partial.mkdir(parents=True, exist_ok=True)
-    for former in partial.glob("train-*.parquet"):
-        former.unlink()
+    shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
+    partial.mkdir(parents=True)
     num_shards = -(-len(document.pages) // _SHARD_PAGES)
     for shard in range(num_shards):
         pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
         rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
         rows.to_parquet(shard_bytes := io.BytesIO())  # a writer that meets a full disk fails again when it is collected
         (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
+    if data.exists():
+        for other in set(data.iterdir()) - set(data.glob("train-*.parquet")):
+            other.rename(partial / other.name)
+        shutil.rmtree(data)
     partial.rename(data)
 
 
