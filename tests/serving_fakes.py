@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible server over a real socket that answers, or fails, as it is told."""
+"""Servers over real sockets: a small OpenAI-compatible one that answers, or fails, as it is told; one of any application."""
 
 from __future__ import annotations
 
@@ -147,3 +147,20 @@ def serve(script: Script, card: dict[str, Any] | None = None) -> Iterator[FakeSe
     finally:
         listener.shutdown()
         listener.server_close()
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """The address of a real server of this application on a free port, in a thread of its own."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from fakes import small_encoder
 from fixtures.data.teacher_server import Say, serve
 from hypothesis import given
 from hypothesis import strategies as st
+from serving_fakes import listening
 from typer.testing import CliRunner
 
 from seer.errors import InputError
@@ -84,7 +83,7 @@ def task_folder(tmp_path: Path) -> Path:
 def seer_url() -> Iterator[str]:
     """A real server before the scripted engine, which quotes the first line of page 1."""
     pytest.importorskip("fastapi")
-    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("uvicorn")
     from seer.apps.server import create_app
     from seer.apps.serving_settings import ServeSettings
     from seer.engines.batched import BatchedEngine
@@ -92,16 +91,8 @@ def seer_url() -> Iterator[str]:
     from seer.policy import ReadingPolicy
 
     engine = BatchedEngine(ScriptedEngine(encoder=small_encoder()))
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(engine, ReadingPolicy(), ServeSettings()), port=0, log_level="error")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
-    server.should_exit = True
-    thread.join(timeout=30)
+    with listening(create_app(engine, ReadingPolicy(), ServeSettings())) as address:
+        yield f"{address}/v1"
 
 
 def run(task_folder: Path, url: str, out: Path, *more: str):

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +14,11 @@ from typing import Any
 import httpx
 import pytest
 from fakes import small_encoder
+from serving_fakes import listening
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 
 from seer.apps.server import create_app  # noqa: E402
 from seer.apps.serving_settings import ServeSettings  # noqa: E402
@@ -64,17 +64,8 @@ def running(**changes: Any) -> Iterator[Running]:
     engine = ScriptedEngine(script, small_encoder())
     settings = ServeSettings(**changes)
     app = create_app(BatchedEngine(engine), ReadingPolicy(max_new_tokens=256), settings, [KEY, "another-long-key-222"])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", access_log=False))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield Running(f"http://127.0.0.1:{port}", engine)
-    finally:
-        server.should_exit = True
-        thread.join(timeout=20)
+    with listening(app) as address:
+        yield Running(address, engine)
 
 
 @pytest.fixture(scope="module")

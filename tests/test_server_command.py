@@ -8,16 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 
 import httpx  # noqa: E402
+from serving_fakes import listening  # noqa: E402
 
 from seer.apps.server import create_app  # noqa: E402
 from seer.apps.serving_cli import open_engine, serve  # noqa: E402
@@ -41,19 +41,10 @@ def free_port() -> int:
 def test_the_transformers_engine_serves_and_streams(small_checkpoint):
     engine = BatchedEngine(HFEngine(small_checkpoint))
     app = create_app(engine, ReadingPolicy(max_new_tokens=24), ServeSettings())
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=120)
-    try:
+    with listening(app) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
         whole = client.chat.completions.create(model="seer", messages=MESSAGES)
         chunks = list(client.chat.completions.create(model="seer", messages=MESSAGES, stream=True))
-    finally:
-        server.should_exit = True
-        thread.join(timeout=30)
     seer = whole.model_dump()["seer"]
     assert seer["deviations"] == []
     assert seer["tokens"]["cached"] > 0  # the second stage rests on the first

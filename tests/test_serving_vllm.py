@@ -6,13 +6,12 @@ One server for every test here; it is started once, which takes most of a minute
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 from fakes import make_document
+from serving_fakes import listening
 
 from seer.engines.base import Request, Sampling
 from seer.policy import ReadingPolicy
@@ -107,7 +106,6 @@ def test_text_streams(engine):
 
 def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
     import openai
-    import uvicorn
 
     from seer.apps.server import create_app
     from seer.apps.serving_settings import ServeSettings
@@ -119,16 +117,10 @@ def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
             return (lambda: None) if name == "close" else getattr(engine, name)
 
     app = create_app(Kept(), ReadingPolicy(max_new_tokens=16), ServeSettings())
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
     text = "".join(f"Line {n} says {n * n}.\n" for n in range(200))
     messages = [{"role": "user", "content": [{"type": "text", "text": part} for part in (text, "What says line 7?")]}]
-    try:
+    with listening(app) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
         whole = client.chat.completions.create(model="seer", messages=messages, max_tokens=12)
         seer = whole.model_dump()["seer"]
         assert seer["deviations"] == []
@@ -136,6 +128,3 @@ def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
         chunks = list(client.chat.completions.create(model="seer", messages=messages, max_tokens=12, stream=True))
         streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         assert streamed.strip("\n") == whole.choices[0].message.content.strip("\n")
-    finally:
-        server.should_exit = True
-        thread.join(timeout=30)

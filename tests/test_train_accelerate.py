@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from train_fakes import config, trajectories
 
 from train.parallel import World
-from train.run import build_run
+from train.run import Run, build_run
 from train.step import train_step
 
 TESTS = Path(__file__).parent
@@ -46,6 +46,13 @@ def launch(out: Path, *options: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
+def trained_alone(out: Path) -> tuple[Run, list[float]]:
+    """Our trainer after two steps on one process, and its losses."""
+    alone = World(0, 1, torch.device("cpu"), None)
+    run = build_run(config(out, optimizer={"clip_norm": 1e9}), alone, [trajectories(24)])
+    return run, [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [2, 3])
 def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
@@ -55,12 +62,7 @@ def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["kind"] == "DEEPSPEED"
-    run = build_run(
-        config(tmp_path / "one", optimizer={"clip_norm": 1e9}),
-        World(0, 1, torch.device("cpu"), None),
-        [trajectories(24)],
-    )
-    losses = [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+    run, losses = trained_alone(tmp_path / "one")
     assert results["losses"] == pytest.approx(losses, abs=1e-4)
     weights = load_file(tmp_path / "weights.safetensors")
     for name, parameter in run.trainee.model.named_parameters():
@@ -69,17 +71,10 @@ def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
 
 @pytest.mark.slow
 def test_plain_data_parallelism_takes_the_same_steps(tmp_path: Path) -> None:
-    done = launch(
-        tmp_path, "--num_processes", "2", "--cpu", "--multi_cpu" if False else "--num_cpu_threads_per_process=1"
-    )
+    done = launch(tmp_path, "--num_processes", "2", "--cpu", "--num_cpu_threads_per_process=1")
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads((tmp_path / "results.json").read_text())
-    run = build_run(
-        config(tmp_path / "one", optimizer={"clip_norm": 1e9}),
-        World(0, 1, torch.device("cpu"), None),
-        [trajectories(24)],
-    )
-    losses = [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+    _, losses = trained_alone(tmp_path / "one")
     assert results["losses"] == pytest.approx(losses, abs=1e-4)
 
 

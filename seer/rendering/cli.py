@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +14,8 @@ import typer
 from seer.command import AsJson
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from seer.schema import Document, PageStyle
 
 _PLAN_STYLES = "seer,glyph,dense,large,auto"
@@ -87,13 +90,14 @@ def render(
     if kind != "pdf" and target.exists() and not target.is_dir():
         raise InputError(f"'{target}' is a file; give a folder for the pages with --out")
     document = _load(file, style, options, quiet=as_json)
-    if kind == "pdf":
-        write_pdf(document, target)
-    elif kind == "hf":
-        write_dataset(document, target)
-    else:
-        cache = PageCache.default() if keeps_own_pages(document) else None
-        with _page_progress(len(document.pages), quiet=as_json) as tell:
+    with _progress("drawing pages", len(document.pages), quiet=as_json) as (bar, task):
+        tell = partial(bar.advance, task)
+        if kind == "pdf":
+            write_pdf(document, target)
+        elif kind == "hf":
+            write_dataset(document, target, tell)
+        else:
+            cache = PageCache.default() if keeps_own_pages(document) else None
             write_pages(document, target, processes=processes, cache=cache, progress=tell)
     if contact_sheet is not None:
         _write_sheet(document, contact_sheet)
@@ -242,7 +246,11 @@ def _stem(file: str) -> str:
 def _load(file: str, style: str, options: dict[str, Any], *, quiet: bool) -> Document:
     from seer.rendering.documents import load
 
-    with _load_progress(quiet=quiet) as tell:
+    with _progress("reading", None, quiet=quiet) as (bar, task):
+
+        def tell(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
         return load(file, style, progress=tell, **options)
 
 
@@ -321,31 +329,11 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
 
 
 @contextmanager
-def _page_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+def _progress(what: str, total: int | None, *, quiet: bool) -> Iterator[tuple[Progress, TaskID]]:
     """A progress bar on standard error, where that is a terminal."""
     from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("drawing pages", total=total)
-        yield lambda pages: bar.advance(task, pages)
-
-
-@contextmanager
-def _load_progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    from rich.console import Console
-
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        yield bar, bar.add_task(what, total=total)

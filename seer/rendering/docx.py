@@ -10,6 +10,7 @@ import io
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from seer.errors import InputError
@@ -103,10 +104,19 @@ def _walk(element: ElementTree.Element, out: list[str]) -> None:
                 out.append("\n")
 
 
+def _cells(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The cells of a row, whatever is wrapped around them; those of a table within a cell are that cell's text."""
+    for child in element:
+        if child.tag == f"{_WORD}tc":
+            yield child
+        else:
+            yield from _cells(child)
+
+
 def _row(row: ElementTree.Element, out: list[str]) -> None:
     """One table row on one line: cells parted by tabs, paragraphs within a cell by spaces."""
     cells = []
-    for cell in row.iter(f"{_WORD}tc"):
+    for cell in _cells(row):
         inner: list[str] = []
         _walk(cell, inner)
         cells.append(" ".join("".join(inner).split("\n")).strip())

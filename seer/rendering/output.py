@@ -69,7 +69,7 @@ def write_pdf(document: Document, path: Path) -> None:
     temporary.replace(path)
 
 
-def write_dataset(document: Document, folder: Path) -> None:
+def write_dataset(document: Document, folder: Path, progress: Callable[[int], None] | None = None) -> None:
     """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` gives one row a page.
 
     Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded. Until all
@@ -99,6 +99,8 @@ def write_dataset(document: Document, folder: Path) -> None:
         rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
         rows.to_parquet(shard_bytes := io.BytesIO())  # a writer that meets a full disk fails again when it is collected
         (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
+        if progress:
+            progress(len(pages))
     if data.exists():
         for other in set(data.iterdir()) - set(data.glob("train-*.parquet")):
             other.rename(partial / other.name)

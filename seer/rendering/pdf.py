@@ -14,6 +14,7 @@ import io
 import itertools
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -79,11 +80,16 @@ def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArra
         except pypdfium2.PdfiumError as error:
             raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
         num_pages = len(pdf)
-    for index in range(num_pages):
+    try:
+        for index in range(num_pages):
+            with PDFIUM_LOCK, closing(pdf[index]) as page:
+                with closing(page.render(scale=dpi / 72, grayscale=True)) as bitmap:
+                    image = bitmap.to_numpy()
+                    image = image.reshape(image.shape[:2]).copy()
+            yield image
+    finally:
         with PDFIUM_LOCK:
-            image = pdf[index].render(scale=dpi / 72, grayscale=True).to_numpy()
-            image = np.ascontiguousarray(image.reshape(image.shape[:2]))
-        yield image
+            pdf.close()
 
 
 def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:

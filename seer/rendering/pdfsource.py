@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +51,7 @@ _LINE_HYPHENS = str.maketrans({"\x02": "-", "\ufffe": "-", "\x00": " "})
 
 @dataclass
 class PdfFile:
-    """An open PDF. Every method holds the lock."""
+    """An open PDF. Every method holds the lock, and closes what it opens before it lets go; so does the end of the file."""
 
     data: bytes
     name: str
@@ -64,6 +67,7 @@ class PdfFile:
                 self.num_pages = len(self._pdf)
             except pypdfium2.PdfiumError as error:
                 raise InputError(_describe(self.name, str(error), self.password)) from None
+        weakref.finalize(self, _close, self._pdf).atexit = False
         if not self.num_pages:
             raise InputError(f"'{self.name}' has no pages; give a PDF with at least one")
 
@@ -74,8 +78,8 @@ class PdfFile:
 
     def text(self, index: int) -> str:
         """Raw text of a page; its lines are parted by CR LF. Empty where the page is damaged."""
-        with PDFIUM_LOCK:
-            text: str = self._page(index).get_textpage().get_text_range(errors="replace")
+        with self._page(index) as page:
+            text: str = page.get_textpage().get_text_range(errors="replace")
         return text
 
     def size_pt(self, index: int) -> tuple[float, float]:
@@ -95,8 +99,7 @@ class PdfFile:
 
     def draw(self, index: int, dpi: float) -> NDArray[np.uint8]:
         """The page as uint8 (height, width, 3), or (height, width) where it holds no colour."""
-        with PDFIUM_LOCK:
-            bitmap = self._page(index).render(scale=self.scale(index, dpi), rev_byteorder=True)
+        with self._page(index) as page, closing(page.render(scale=self.scale(index, dpi), rev_byteorder=True)) as bitmap:
             image = np.array(bitmap.to_numpy()[:, :, :3])
         width, height = self.size_px(index, dpi)
         if image.shape[:2] != (height, width):
@@ -112,16 +115,15 @@ class PdfFile:
         import pypdfium2.raw as raw
 
         width, height = self.size_pt(index)
-        with PDFIUM_LOCK:
-            pictures = self._page(index).get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
+        with self._page(index) as page:
+            pictures = page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
             bounds = [picture.get_bounds() for picture in pictures]
         areas = [max(0.0, right - left) * max(0.0, top - bottom) for left, bottom, right, top in bounds]
         return max(areas, default=0.0) / max(1.0, width * height)
 
     def line_rects(self, index: int, first: int, count: int) -> tuple[float, float, float, float] | None:
         """(left, top, right, bottom) in points from the upper left corner of a stretch of characters."""
-        with PDFIUM_LOCK:
-            page = self._page(index)
+        with self._page(index) as page:
             if page.get_rotation():
                 return None
             left, _, _, top = page.get_cropbox()
@@ -136,13 +138,23 @@ class PdfFile:
             top - min(rect[1] for rect in rects),
         )
 
-    def _page(self, index: int) -> Any:
+    @contextmanager
+    def _page(self, index: int) -> Iterator[Any]:
+        """A page under the lock. With it is closed what was opened of it."""
         import pypdfium2
 
-        try:
-            return self._pdf[index]
-        except pypdfium2.PdfiumError as error:
-            raise InputError(f"page {index + 1} of '{self.name}' is damaged ({error}); repair the PDF") from None
+        with PDFIUM_LOCK:
+            try:
+                page = self._pdf[index]
+            except pypdfium2.PdfiumError as error:
+                raise InputError(f"page {index + 1} of '{self.name}' is damaged ({error}); repair the PDF") from None
+            with closing(page):
+                yield page
+
+
+def _close(pdf: Any) -> None:
+    with PDFIUM_LOCK:
+        pdf.close()
 
 
 def load_pdf(

@@ -25,6 +25,7 @@ from seer.schema import Document, LineBox, Page, PageStyle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from PIL import Image
 
 Ocr = Literal["auto", "always", "never"]
 Progress = Callable[[int, int, str], None]
@@ -197,7 +198,7 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
             for index in range(min(_MAX_FRAMES, getattr(image, "n_frames", 1))):
                 image.seek(index)
                 _check_size(image.size, name)
-                frame = image.convert("L" if image.mode in ("1", "L", "I;16", "LA") else "RGB")
+                frame = _on_paper(image)
                 frame.thumbnail((MAX_SIDE_PX, MAX_SIDE_PX))
                 frames.append(np.array(frame))
                 if sum(kept.nbytes for kept in frames) > _MAX_FRAMES_BYTES:
@@ -209,6 +210,23 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
     except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
         raise InputError(f"'{name}' is a damaged image ({error}); give one that a viewer opens") from None
     return frames
+
+
+def _on_paper(image: Image.Image) -> Image.Image:
+    """As a viewer shows it: upright, on white where it is transparent, 16 bits of grey as 8."""
+    from PIL import Image as Pillow
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    mode = "L" if image.mode in ("1", "L", "LA") or image.mode.startswith("I") else "RGB"
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        eight = values >> 8 if values.max() > 255 else values
+        image = Pillow.fromarray(eight.clip(0, 255).astype(np.uint8))
+    elif image.has_transparency_data:
+        colours = image.convert("RGBA")
+        image = Pillow.alpha_composite(Pillow.new("RGBA", colours.size, "white"), colours)
+    return image.convert(mode)
 
 
 def _check_size(size_px: tuple[int, int], name: str) -> None:
