@@ -252,6 +252,16 @@ def test_text_streams_and_control_tokens_are_told_apart():
     assert said.prompt_tokens == 11
 
 
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_thinking_that_streams_apart_is_told_apart_from_the_answer(key):
+    pieces: list[str] = []
+    request = Request("s", PROMPT, PAGES, on_text=pieces.append, on_control=pieces.append)
+    with engine_for(lambda body, n: Say("42", message={key: "so"})) as (engine, _):
+        (said,) = engine.generate([request])
+    assert pieces == ["<think>", "so", "</think>", "42"]
+    assert said.raw == "<think>so</think>42"
+
+
 # ── Faults ───────────────────────────────────────────────────────────────────────────────────────
 
 PASSING = [
@@ -300,6 +310,21 @@ def test_a_slow_server_is_a_failure_with_a_cause():
         assert said.finish == "error"
         assert "in time" in said.error or "longer than" in said.error
         assert len(server.asked) == 2
+
+
+def test_a_server_that_dawdles_is_given_up_after_the_whole_time_of_an_attempt():
+    with engine_for(lambda body, n: Say("late", wait_s=0.3), attempts=1) as (engine, _):
+        engine.timeout_s = 0.05  # while every single read may take 10 s
+        (said,) = engine.generate([FREE])
+        assert (said.error, said.retryable) == ("the server took longer than 0.05 s", True)
+        assert engine.trouble() == ""  # it may come back
+
+
+def test_a_reply_that_the_server_withheld_is_said_and_not_asked_for_again():
+    with engine_for(lambda body, n: Say("", finish="content_filter")) as (engine, server):
+        (said,) = engine.generate([FREE])
+    assert (said.error, said.retryable) == ("the server's content filter withheld the reply", False)
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("after", [0, 4])
@@ -378,3 +403,21 @@ def test_nobody_there_and_no_such_model_are_said_at_the_start():
         OpenAIEngine("localhost:8000")
     with serve(lambda body, n: Say("x")) as server, pytest.raises(InputError, match="'large'; it has: fake"):
         OpenAIEngine(server.base_url, "large", structure="none")
+
+
+def test_an_engine_is_ended_once_and_its_thread_ends_even_where_that_fails(monkeypatch):
+    calls: list[int] = []
+
+    async def failing() -> None:
+        calls.append(1)
+        raise OSError("the connection is gone")
+
+    with serve(reading_script) as server:
+        engine = OpenAIEngine(server.base_url, structure="none", continuation="tool")
+        monkeypatch.setattr(engine._http, "close", failing)
+        with pytest.raises(OSError, match="the connection is gone"):
+            engine.close()
+        engine.close()
+        with pytest.raises(RuntimeError, match="the loop is closed"):
+            engine.generate([FREE])
+    assert calls == [1]

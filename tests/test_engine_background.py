@@ -1,0 +1,102 @@
+"""The loop in a thread of its own: waited for from threads, awaited from other loops, cancelled and closed cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from seer.engines.background import BackgroundLoop
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    loop = BackgroundLoop("test")
+    yield loop
+    loop.close()
+
+
+class Stuck:
+    """Work that never ends by itself, and notes that it was begun and cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    async def work(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+async def where() -> str:
+    return threading.current_thread().name
+
+
+async def failing() -> None:
+    raise ValueError("in the loop")
+
+
+def test_work_runs_in_the_loop_and_its_failure_comes_out(loop):
+    async def ask() -> None:
+        assert await loop.call(where()) == "seer-test"
+        with pytest.raises(ValueError, match="in the loop"):
+            await loop.call(failing())
+
+    assert loop.run(where()) == "seer-test"
+    with pytest.raises(ValueError, match="in the loop"):
+        loop.run(failing())
+    asyncio.run(ask())
+
+
+def test_an_interrupt_while_waiting_cancels_the_work(loop, monkeypatch):
+    stuck = Stuck()
+    submit = asyncio.run_coroutine_threadsafe
+
+    def interrupted(work, running):
+        future = submit(work, running)
+
+        def result(*_: object) -> None:
+            assert stuck.begun.wait(WAIT_S)
+            raise KeyboardInterrupt
+
+        future.result = result
+        return future
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(stuck.work())
+    assert stuck.cancelled.wait(WAIT_S)
+
+
+def test_cancelling_what_awaits_cancels_the_work(loop):
+    stuck = Stuck()
+
+    async def ask() -> None:
+        task = asyncio.create_task(loop.call(stuck.work()))
+        await asyncio.to_thread(stuck.begun.wait, WAIT_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert stuck.cancelled.wait(WAIT_S)
+
+
+def test_closing_cancels_what_runs_ends_the_thread_and_refuses_more():
+    loop, stuck = BackgroundLoop("closing"), Stuck()
+    future = asyncio.run_coroutine_threadsafe(stuck.work(), loop._loop)
+    assert stuck.begun.wait(WAIT_S)
+    loop.close()
+    loop.close()
+    assert stuck.cancelled.is_set() and future.cancelled()
+    assert loop.closed and not loop._thread.is_alive()
+    with pytest.raises(RuntimeError, match="the loop is closed"):
+        loop.run(where())
