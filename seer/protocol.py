@@ -358,16 +358,6 @@ def call_structural_tag(
     return {"type": "structural_tag", "format": {"type": "sequence", "elements": elements}}
 
 
-def call_regex(allowed: Sequence[int], max_pages: int | None = None) -> str:
-    """A regular expression for call bodies: range and length hold, order and uniqueness do not."""
-    opening, closing = (re.escape(part) for part in render_call(()).split("[]"))
-    limit = _limit(allowed, max_pages)
-    if limit < 1:
-        return f"{opening}\\[\\]{closing}"
-    number = f"(?:{'|'.join(str(page) for page in sorted(allowed, reverse=True))})"
-    return f"{opening}\\[(?:{number}(?:, {number}){{0,{limit - 1}}})?\\]{closing}"
-
-
 def call_schema(allowed: Sequence[int], max_pages: int | None = None) -> dict[str, object]:
     """A JSON schema for call bodies: range and length hold, order and uniqueness do not (`parse_call` repairs)."""
     indices: dict[str, object] = {"type": "array", "minItems": 0, "maxItems": _limit(allowed, max_pages)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +12,8 @@ from seer.errors import InputError
 from seer.protocol import (
     CONTROL,
     DEVIATIONS,
+    KNOWN_CONTROL_LITERALS,
     call_grammar,
-    call_regex,
     call_schema,
     layout,
     observation,
@@ -24,6 +23,7 @@ from seer.protocol import (
     render_call,
 )
 from seer.schema import Excerpt, LossClass, Turn
+from seer.small_models import SPECIAL_TOKENS
 
 PROMPT = Turn(kind="prompt", text="What is the total price of the laptop and the monitor?", pages=(1, 2, 3))
 EXAMPLE = (
@@ -123,6 +123,21 @@ def test_the_model_may_answer_at_once_think_first_and_select_again(kinds):
     layout((PROMPT, *(by_kind[kind] for kind in kinds.split())))
 
 
+def test_every_control_token_of_the_family_is_known_as_a_spelling():
+    """The tokenizers of both model families; text that is sent as a string must not hold one of their names."""
+    assert {*SPECIAL_TOKENS["glm-4.1v"], *SPECIAL_TOKENS["glm-4.5v"], *CONTROL.names()} <= {*KNOWN_CONTROL_LITERALS}
+    assert {*CONTROL.names()} <= {*SPECIAL_TOKENS["glm-4.1v"]}
+
+
+def test_an_impossible_order_says_what_may_follow():
+    with pytest.raises(InputError, match="^turn 'call' after 'the start'; there may follow: prompt$"):
+        layout((EXAMPLE[1],))
+    with pytest.raises(InputError, match="^turn 'observation' after 'prompt'; there may follow: answer, call, think$"):
+        layout((PROMPT, EXAMPLE[2]))
+    with pytest.raises(InputError, match="^turn 'think' after 'answer'; there may follow: nothing$"):
+        layout((PROMPT, EXAMPLE[4], EXAMPLE[3]))
+
+
 def test_pieces_are_control_tokens_texts_and_images():
     kinds = {(piece.kind, piece.value in CONTROL.names()) for piece in layout(EXAMPLE)}
     assert kinds == {("control", True), ("text", False), ("image", True)}
@@ -143,8 +158,35 @@ def test_an_observation_without_text_acknowledges_the_selection():
 
 def test_text_pages_and_picture_pages_stand_in_order():
     turn = Turn(kind="prompt", text="q", pages=(1, 3), excerpts=(Excerpt(page=2, start=0, text="two"),))
-    text = spelled(layout((turn,)))
-    assert text.index("[Image 1]") < text.index("[Image 2] two\n[Image 3]")
+    pieces = layout((turn,))
+    image = "<|begin_of_image|><|image|><|end_of_image|>"
+    assert spelled(pieces) == (
+        f"[gMASK]<sop><|user|>\n[Image 1]{image}[Image 2] two\n[Image 3]{image}\nQuery: q<|assistant|>\n"
+    )
+    assert [piece.page for piece in pieces if piece.kind == "image"] == [1, 3]
+    assert {piece.loss_class for piece in pieces} == {LossClass.PROMPT}
+
+
+def test_a_document_given_as_text_has_no_label():
+    turn = Turn(kind="prompt", text="q", excerpts=(Excerpt(page=0, start=0, text="All of it."),))
+    assert spelled(layout((turn,))) == "[gMASK]<sop><|user|>\nAll of it.\n\nQuery: q<|assistant|>\n"
+
+
+def test_a_prompt_outside_the_chat_is_its_text_and_nothing_else():
+    shown = (Excerpt(page=0, start=0, text="Question: a\nType: b"), Excerpt(page=0, start=20, text="Question: c"))
+    turn = Turn(kind="prompt", text="Type:", excerpts=shown, chat=False)
+    pieces = layout((turn,))
+    assert spelled(pieces) == "[gMASK]<sop>Question: a\nType: b\nQuestion: c\nType:"
+    assert {piece.loss_class for piece in pieces} == {LossClass.PROMPT}
+    with pytest.raises(InputError, match="shows text only"):
+        layout((turn.model_copy(update={"pages": (1,)}),))
+
+
+def test_a_thought_or_an_answer_without_words_has_no_text_piece():
+    silent = layout((PROMPT, Turn(kind="think"), Turn(kind="answer", text="Yes.")))[len(layout((PROMPT,))) :]
+    assert [piece.value for piece in silent] == ["<think>", "</think>", "\nYes.", "<|user|>"]
+    nothing = layout((PROMPT, Turn(kind="answer")))[len(layout((PROMPT,))) :]
+    assert [piece.value for piece in nothing] == ["<|user|>"]
 
 
 # ── The call ─────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +202,6 @@ def test_parse_of_render_is_the_call(case):
     parsed = parse_call(render_call(pages), range(1, n + 1), 8)
     assert parsed.pages == tuple(pages)
     assert parsed.deviations == ()
-    assert re.fullmatch(call_regex(range(1, n + 1), 8), render_call(pages))
 
 
 @given(st.text(max_size=300), st.integers(1, 20), st.one_of(st.none(), st.integers(1, 5)))
@@ -204,6 +245,39 @@ OPEN, CLOSE = CONTROL.open_call, CONTROL.close_call
         ('{"name": "select", "indices": [1]}', (1,), ("missing_close",)),
         ("The answer is 42.", (), ("no_call",)),
         ("", (), ("no_call",)),
+        # a limit that is reached, and white space around the call, are no deviations
+        (f'\n{OPEN}{{"name": "select", "indices": [1, 2, 3]}}{CLOSE} \n', (1, 2, 3), ()),
+        # text over several lines; of two calls the first counts
+        (f'I look.\nAgain.{OPEN}\n{{"name": "select",\n"indices": [1]}}{CLOSE}\nso', (1,), ("text_around",)),
+        (
+            f'{OPEN}{{"name": "select", "indices": [1]}}{CLOSE}{OPEN}{{"name": "select", "indices": [2]}}{CLOSE}',
+            (1,),
+            ("text_around",),
+        ),
+        (f'I look. {OPEN}{{"name": "select", "indices": [1]}}', (1,), ("missing_close", "text_around")),
+        # several departures at once are all named, each once, in a fixed order
+        (
+            f'{OPEN}{{"name": "open", "indices": [4, 9, 2, 2, 0, "3", 1, 3]}}{CLOSE}',
+            (1, 2, 3),
+            ("wrong_name", "wrong_shape", "out_of_range", "duplicate", "not_ascending", "too_many"),
+        ),
+        (f'{OPEN}{{"indices": [1]}}{CLOSE}', (1,), ("wrong_name",)),
+        (f'{OPEN}{{"name": "open"}}{CLOSE}', (), ("wrong_name", "wrong_shape")),
+        # 'indices' where it belongs is what counts, whatever else is said
+        (f'{OPEN}{{"name": "select", "indices": [1], "arguments": {{"indices": [2]}}}}{CLOSE}', (1,), ()),
+        (f'{OPEN}{{"name": "select", "arguments": "no JSON"}}{CLOSE}', (), ("wrong_shape",)),
+        (f'{OPEN}{{"name": "select", "arguments": "[3]"}}{CLOSE}', (), ("wrong_shape",)),
+        (f'{OPEN}{{"name": "select", "arguments": [3]}}{CLOSE}', (), ("wrong_shape",)),
+        (f'{OPEN}{{"name": "select", "arguments": "{"[" * 50_000}"}}{CLOSE}', (), ("wrong_shape",)),
+        # the other XML spelling; a run of seven digits is no page number, six digits are a page that is not there
+        (f"{OPEN}select<indices>1, 3</indices>{CLOSE}", (1, 3), ("xml_style",)),
+        (f"{OPEN}select<arg_value>[1234567, 2]</arg_value>{CLOSE}", (2,), ("xml_style",)),
+        (f"{OPEN}select<arg_value>[123456, 2]</arg_value>{CLOSE}", (2,), ("xml_style", "out_of_range")),
+        # a server that drops special tokens leaves a bare body; text that names no pages stays text
+        ('{"name": "open", "indices": [1]}', (1,), ("wrong_name", "missing_close")),
+        ("<indices>1, 3</indices>", (1, 3), ("xml_style", "missing_close")),
+        ('{"name": "select", "indices": [1, "2"]}', (), ("no_call",)),
+        ('{"total": 3}', (), ("no_call",)),
         (f"{OPEN}{'[' * 5000}{CLOSE}", (), ("not_json",)),
         (f'{OPEN}{{"name": "select", "indices": [{"9" * 5000}]}}{CLOSE}', (), ("not_json",)),
     ],
@@ -213,6 +287,12 @@ def test_every_deviation_has_its_name(text, pages, deviations):
     assert parsed.pages == pages
     assert parsed.deviations == deviations
     assert set(deviations) <= set(DEVIATIONS)
+
+
+def test_without_a_limit_every_page_may_be_asked_for():
+    pages = tuple(range(1, 41))
+    assert parse_call(render_call(pages), pages).pages == pages
+    assert parse_call_text(f"{OPEN}{render_call(pages)}{CLOSE}", pages).pages == pages
 
 
 def test_the_schema_holds_range_and_length():
@@ -227,10 +307,10 @@ def test_the_schema_holds_range_and_length():
         "additionalProperties": False,
     }
     assert call_schema((), 2)["properties"]["indices"] == {"type": "array", "minItems": 0, "maxItems": 0}
+    assert call_schema((3, 4), None)["properties"]["indices"]["maxItems"] == 2
+    assert call_schema((3, 4), 8)["properties"]["indices"]["maxItems"] == 2
 
 
-def test_with_no_page_allowed_only_the_empty_call_matches():
-    for allowed, limit in (((), 3), ((1, 2), 0)):
-        assert re.fullmatch(call_regex(allowed, limit), render_call(()))
-        assert not re.fullmatch(call_regex(allowed, limit), render_call((1,)))
-        assert call_grammar(allowed, limit).splitlines()[1:] == ['list ::= ""']
+@pytest.mark.parametrize(("allowed", "limit"), [((), 3), ((), None), ((1, 2), 0)])
+def test_where_nothing_may_be_asked_for_the_empty_call_is_the_only_one(allowed, limit):
+    assert call_grammar(allowed, limit).splitlines()[1:] == ['list ::= ""']
