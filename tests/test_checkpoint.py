@@ -8,19 +8,23 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+import weakref
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_fakes import config, tiny_base, trajectories
+from train_fakes import config, recipe, tiny_base, tiny_checkpoint, trajectories
 
 from seer.errors import ConfigError
 from train.checkpoint import CheckpointError, complete_names, state_tensors, verify
+from train.dataset import Head, TrajectoryDataset
 from train.metrics import read_metrics
 from train.parallel import World
-from train.run import Run, build_run
+from train.run import Run, build_run, data_digest
 from train.sft import fit
 from train.step import train_step
 
@@ -165,6 +169,151 @@ def test_another_run_is_not_continued(tmp_path: Path) -> None:
         make(tmp_path, seed=7).resume()
     with pytest.raises(ConfigError, match=r"checkpoint\.resume = false"):
         build_run(config(tmp_path), ALONE, [trajectories(23)]).resume()
+
+
+@pytest.mark.parametrize(
+    ("sections", "name"),
+    [
+        ({"batching": {"global_batch": 2}}, "samples a step"),
+        ({"data": {"shuffle": False}}, "shuffle"),
+        ({"data": {"mixing": "step"}}, "mixing"),
+        ({"data": {"sets": [{"path": "tiny", "share": 2}]}}, "shares"),
+    ],
+)
+def test_a_run_that_would_draw_other_trajectories_is_not_continued(tmp_path: Path, sections: dict, name: str) -> None:
+    """Step 2 at half the batch would draw again what step 1 has seen, and never what lies between."""
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    with pytest.raises(ConfigError, match=f"trained with {name} .* would mix two runs"):
+        make(tmp_path, **sections).resume()
+    make(tmp_path, optimizer={"lr": 1e-4}).resume()  # the rate may change
+
+
+def test_the_first_so_many_of_two_sets_are_told_apart() -> None:
+    class Whole(list):
+        digest = ""
+
+    left, right = Whole(trajectories(24)), Whole(trajectories(24))
+    left.digest, right.digest = "left", "right"
+    settings = recipe(tiny_checkpoint())
+    digests = {data_digest([TrajectoryDataset(Head(items, 16), settings)]) for items in (left, right)}
+    assert len(digests) == 2
+
+
+def test_a_checkpoint_of_another_optimiser_is_one_clear_error(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    with pytest.raises(CheckpointError, match=r"does not fit this run \(rank 0: .*momentum.*optimizer\.kind differ"):
+        make(tmp_path, optimizer={"kind": "muon"}).resume()
+
+
+# ── Starting over ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_starts_over_keeps_its_own_checkpoints_and_comes_back_to_them_alone(tmp_path: Path) -> None:
+    often = {"every_steps": 1, "keep": 2}
+    fit(config(tmp_path, steps=6, checkpoint=often), sources=[trajectories(24)])
+    assert complete_names(tmp_path / "checkpoints") == ["step-000005", "step-000006"]
+    over = {"checkpoint": {**often, "resume": False}, "optimizer": {"lr": 1e-2}, "stop": {"max_seconds": 1e-9}}
+    fit(config(tmp_path, steps=6, **over), sources=[trajectories(24)])
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["latest", "step-000001"]
+    summary = fit(config(tmp_path, steps=6, optimizer={"lr": 1e-2}), sources=[trajectories(24)])
+    assert summary.last["step"] == 6
+    assert [record["lr"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1e-2] * 6
+
+
+def test_a_run_that_starts_over_and_is_killed_before_its_first_checkpoint_still_starts_over(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    run.checkpoints.set_aside()
+    other = make(tmp_path)
+    other.resume()
+    assert other.start_step == 0
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001.former"], "nothing is lost yet"
+
+
+# ── What a large model needs ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_writes_several_files_where_one_would_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's writer puts each file together in memory: one file would take the rank's whole state a second time."""
+    monkeypatch.setattr("train.checkpoint.FILE_BYTES", 2**18)
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    folder = tmp_path / "checkpoints" / "step-000001"
+    sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
+    largest = max(tensor.nbytes for tensor in tensors(run).values())
+    assert len(sizes) > 4
+    assert max(sizes) < 2**18 + largest
+    other = make(tmp_path)
+    other.resume()
+    assert same(tensors(run), tensors(other))
+
+
+def test_moments_leave_the_device_as_they_become_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8-bit moments were chosen for want of room: all of them as fp32 at once would take four times theirs."""
+    made: list[weakref.ref] = []
+
+    class OptimStateOnGpu(torch.Tensor):
+        def dequantize(self) -> torch.Tensor:
+            assert sum(one() is not None for one in made) <= 1, "one at a time"
+            plain = torch.ones(self.shape)
+            made.append(weakref.ref(plain))
+            return plain
+
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return [], None
+
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: self.clone())  # as if it stood elsewhere
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+    optimizer = torch.optim.SGD(model.parameters())
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {"exp_avg": torch.zeros_like(parameter).as_subclass(OptimStateOnGpu)}
+    state = state_tensors(model, optimizer, rank=0)
+    assert len(made) == 6
+    assert not any(one() is not None for one in made)
+    assert all(
+        torch.equal(state[f"optimizer.{name}.exp_avg"], torch.ones_like(p)) for name, p in model.named_parameters()
+    )
+
+
+# ── Leaving ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_that_leaves_waits_for_the_checkpoint_that_all_write(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    written: Future[None] = Future()
+    run.checkpoints._pending = [written]
+    leaving = threading.Thread(target=run.close)
+    leaving.start()
+    leaving.join(0.2)
+    assert leaving.is_alive()
+    written.set_exception(RuntimeError("told by finish, not here"))
+    leaving.join(20)
+    assert not leaving.is_alive()
+
+
+def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path: Path) -> None:
+    half = tmp_path / "checkpoints" / ".step-000537.writing"
+    half.mkdir(parents=True)
+    (half / "shard.safetensors").write_bytes(b"half")
+    make(tmp_path)
+    assert not half.exists()
+
+
+def test_checkpoints_are_ordered_by_step_however_many_digits_it_has(tmp_path: Path) -> None:
+    for name in ("step-999999", "step-1000000", "step-000500", "step-000700.damaged", "step-000800.former", "step-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert complete_names(tmp_path) == ["step-000500", "step-999999", "step-1000000"]
 
 
 def test_a_resumed_run_reaches_the_same_end_with_one_log(tmp_path: Path) -> None:

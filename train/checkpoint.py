@@ -3,25 +3,29 @@
     checkpoints/
       latest                       the name of the newest complete checkpoint
       step-000500/
-        shard-00001-....safetensors, ...      weights and optimiser state, one file a rank
+        shard-00001-....safetensors, ...      weights and optimiser state, each rank's in files of some gibibytes
         rank-0.json, ...           random state of each rank
-        manifest.json              step, digests of configuration and data, size and sha256 of every file; written last
+        manifest.json              step, what identifies the run, size and sha256 of every file; written last
 
 A checkpoint is written under a hidden name and renamed when its manifest is there. Resuming checks every hash; a damaged
-checkpoint is reported, set aside, and the one before is used. Tensors are safetensors and the rest is JSON: no pickle.
-torch.distributed.checkpoint does the sharding, so a run may resume on another number of ranks.
+checkpoint is reported, set aside, and the one before is used. A run that starts over sets those of the run before it aside;
+they go when it has one of its own. Tensors are safetensors and the rest is JSON: no pickle. torch.distributed.checkpoint
+does the sharding, so a run may resume on another number of ranks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +34,14 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import SavePlan
 
 from seer.errors import SeerError
 from train.parallel import World
 
-MANIFEST, LATEST = "manifest.json", "latest"
+MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
+FILE_BYTES = 4 * 2**30
+"""Of one file of a checkpoint, about: a file is put together in memory before it is written."""
 
 
 class CheckpointError(SeerError, ValueError):
@@ -44,16 +51,21 @@ class CheckpointError(SeerError, ValueError):
 class Checkpoints:
     """The checkpoints folder of one run."""
 
-    def __init__(self, folder: Path, world: World, *, keep: int = 2, background: bool = True) -> None:
+    def __init__(
+        self, folder: Path, world: World, *, keep: int = 2, background: bool = True, timeout_s: int = 1800
+    ) -> None:
         self.folder, self.world, self.keep, self.background = folder, world, keep, background
-        # collectives of a background save must not mix with those of training
-        self._group: Any = dist.new_group(backend="gloo") if world.ranks > 1 else None
+        self._group: Any = None
+        if world.ranks > 1:  # collectives of a background save must not mix with those of training
+            self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         # a single process is meant, and the warning would come from a thread, where it cannot be caught
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
         self._finisher = ThreadPoolExecutor(1, "checkpoint")
         self._pending: list[Future[Any]] = []
         if world.leads:
             folder.mkdir(parents=True, exist_ok=True)
+            for unfinished in folder.glob(".step-*.writing"):  # by a run that was killed
+                shutil.rmtree(unfinished, ignore_errors=True)
 
     def save(self, step: int, tensors: Mapping[str, torch.Tensor], about: Mapping[str, Any]) -> None:
         """Begin to write the state after `step` updates; with `background` off, also finish. Every rank must call this."""
@@ -67,7 +79,7 @@ class Checkpoints:
         (writing / f"rank-{self.world.rank}.json").write_text(json.dumps(random_state(self.world)), encoding="utf-8")
         written = dcp.async_save(
             dict(tensors),
-            storage_writer=HuggingFaceStorageWriter(str(writing), save_distributed=True),
+            storage_writer=PartWriter(str(writing), save_distributed=True),
             process_group=self._group,
             no_dist=self._group is None,
         )
@@ -83,17 +95,18 @@ class Checkpoints:
         for pending in self._pending:
             try:
                 pending.result()
-            except CheckpointException as failure:  # torch's own is no Exception, and holds a traceback of each rank
-                causes = "; ".join(f"rank {rank}: {error}" for rank, (error, _) in failure.failures.items())
+            except CheckpointException as failure:
                 raise CheckpointError(
-                    f"no checkpoint could be written to '{self.folder}' ({causes}); make room and run again: it goes on "
-                    "from the one before"
+                    f"no checkpoint could be written to '{self.folder}' ({causes_of(failure)}); make room and run again: it "
+                    "goes on from the one before"
                 ) from None
         if self._pending:
             self.world.wait()
         self._pending = []
 
     def close(self) -> None:
+        """Wait for what was begun, without asking how it went: a rank that leaves early takes it from all."""
+        wait(self._pending)
         self._finisher.shutdown(wait=True)
 
     def _complete(self, written: Future[Any], writing: Path, name: str, step: int, about: dict[str, Any]) -> None:
@@ -105,10 +118,22 @@ class Checkpoints:
         shutil.rmtree(final, ignore_errors=True)
         os.replace(writing, final)
         write_durably(self.folder / LATEST, name)
-        for old in complete_names(self.folder)[: -self.keep]:
+        for old in (*complete_names(self.folder)[: -self.keep], *(path.name for path in self._former())):
             shutil.rmtree(self.folder / old, ignore_errors=True)
 
-    # ── Coming back ──────────────────────────────────────────────────────────────────────────────
+    # ── Coming back, or starting over ────────────────────────────────────────────────────────────
+
+    def set_aside(self) -> None:
+        """Start over: no checkpoint of the run before is come back to. They go when this run has one of its own."""
+        if not self.world.leads:
+            return
+        (self.folder / LATEST).unlink(missing_ok=True)
+        for name in complete_names(self.folder):
+            shutil.rmtree(self.folder / f"{name}{FORMER}", ignore_errors=True)
+            os.replace(self.folder / name, self.folder / f"{name}{FORMER}")
+
+    def _former(self) -> list[Path]:
+        return sorted(self.folder.glob(f"step-*{FORMER}"))
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest sound checkpoint and its manifest, the same on every rank; damaged ones are set aside, loudly."""
@@ -129,13 +154,22 @@ class Checkpoints:
         return folder, json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
 
     def load(self, folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Fill `tensors` in place, and restore this rank's random state. Every rank must call this."""
-        dcp.load(
-            dict(tensors),
-            storage_reader=HuggingFaceStorageReader(str(folder)),
-            process_group=self._group,
-            no_dist=self._group is None,
-        )
+        """Fill `tensors` in place, and restore this rank's random state. Every rank must call this.
+
+        Raises CheckpointError where the checkpoint is of another model or optimiser.
+        """
+        try:
+            dcp.load(
+                dict(tensors),
+                storage_reader=HuggingFaceStorageReader(str(folder)),
+                process_group=self._group,
+                no_dist=self._group is None,
+            )
+        except CheckpointException as failure:
+            raise CheckpointError(
+                f"'{folder}' does not fit this run ({causes_of(failure)}): its model, its frozen parts or optimizer.kind differ. "
+                "Choose another `out`, or set checkpoint.resume = false to start over"
+            ) from None
         state = folder / f"rank-{self.world.rank}.json"
         if state.exists():
             restore_random_state(json.loads(state.read_text(encoding="utf-8")), self.world)
@@ -143,9 +177,9 @@ class Checkpoints:
 
 def complete_names(folder: Path) -> list[str]:
     """Complete checkpoints, oldest first."""
-    if not folder.is_dir():
-        return []
-    return sorted(path.parent.name for path in folder.glob(f"step-*/{MANIFEST}") if path.parent.suffix != ".damaged")
+    names = (path.parent.name for path in folder.glob(f"step-*/{MANIFEST}"))
+    steps = {int(found[1]): name for name in names if (found := re.fullmatch(r"step-(\d+)", name))}
+    return [steps[step] for step in sorted(steps)]
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -166,6 +200,29 @@ def verify(folder: Path) -> dict[str, Any]:
                 f"its manifest says {expected['bytes']} and {expected['sha256'][:12]}"
             )
     return manifest
+
+
+def causes_of(failure: CheckpointException) -> str:
+    """What went wrong, in one line: torch's own is no Exception, and holds a traceback of each rank."""
+    return "; ".join(f"rank {rank}: {error}" for rank, (error, _) in failure.failures.items())
+
+
+class PartWriter(HuggingFaceStorageWriter):
+    """Spreads what a rank writes over several files: torch's writer holds each of them in memory once more."""
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        sizes: dict[str, int] = {}
+        for item in (item for plan in plans for item in plan.items):
+            assert item.tensor_data is not None, "a checkpoint holds tensors alone"
+            size = math.prod(item.tensor_data.chunk.sizes) * item.tensor_data.properties.dtype.itemsize
+            sizes[item.index.fqn] = max(size, sizes.get(item.index.fqn, 0))
+        self.fqn_to_index_mapping, number, filled = {}, 1, 0
+        for name, size in sizes.items():
+            if filled and filled + size > FILE_BYTES:
+                number, filled = number + 1, 0
+            self.fqn_to_index_mapping[name] = number
+            filled += size
+        return super().prepare_global_plan(plans)
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -192,7 +249,8 @@ def state_tensors(
     """Every weight and every tensor of the optimiser's state, by name: the very tensors, not copies.
 
     Quantised moments stand as plain numbers, so that they can be sharded anew, and beside them, where `rank` is given, as
-    this rank's codes and scales, since quantising the numbers again need not give the same codes.
+    this rank's codes and scales, since quantising the numbers again need not give the same codes. The plain numbers stand on
+    the CPU: they are four times as large as the codes, which were chosen because a GPU has no room.
     """
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for name, value in optimizer_tensors(model, optimizer):
@@ -214,7 +272,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 
 
 def dequantised(value: torch.Tensor) -> torch.Tensor:
-    """A quantised moment as fp32 of the same sharding; anything else as it is."""
+    """A quantised moment as fp32 of the same sharding, on the CPU; anything else as it is."""
     from torch.distributed.tensor import DTensor
 
     local = local_part(value)
@@ -222,8 +280,10 @@ def dequantised(value: torch.Tensor) -> torch.Tensor:
         return value
     plain = local.dequantize().float()
     if isinstance(value, DTensor):
-        return DTensor.from_local(plain, value.device_mesh, value.placements, shape=value.shape, stride=value.stride())
-    return plain
+        # from_local puts a shard on its mesh's device, so that it is moved afterwards
+        whole = DTensor.from_local(plain, value.device_mesh, value.placements, shape=value.shape, stride=value.stride())
+        return whole.cpu()
+    return plain.cpu()
 
 
 def local_part(value: torch.Tensor) -> Any:
@@ -241,7 +301,7 @@ def quantise_again(
     for name, value in optimizer_tensors(model, optimizer):
         local = local_part(value)
         if is_quantised(local):
-            local.copy_(local_part(tensors[name]))
+            local.copy_(local_part(tensors[name]).to(local.device))
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:

@@ -265,5 +265,10 @@ class Head(Sequence[Trajectory]):
     def __iter__(self) -> Iterator[Trajectory]:
         return (self[i] for i in range(self.size))
 
+    @property
+    def digest(self) -> str:
+        """Identifies the content, by that of the whole."""
+        return str(getattr(self.items, "digest", ""))
+
     def pages_png(self, index: int) -> Sequence[bytes]:
         return pictures_of(self.items, index)

@@ -53,8 +53,19 @@ class Run:
 
     def save(self, step: int) -> None:
         """Begin a checkpoint of the state after `step` updates."""
-        about = {"seed": self.config.seed, "data": data_digest(self.loader.datasets)}
-        self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer, self.world.rank), about)
+        self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer, self.world.rank), self.identity())
+
+    def identity(self) -> dict[str, Any]:
+        """What decides which trajectories a step draws. A run that goes on with another would repeat some and miss others."""
+        plan = self.loader.plan
+        return {
+            "seed": plan.seed,
+            "data": data_digest(self.loader.datasets),
+            "shares": list(plan.shares),
+            "samples a step": list(plan.per_step),
+            "mixing": plan.mixing,
+            "shuffle": plan.shuffle,
+        }
 
     def resume(self) -> None:
         """Continue from the newest sound checkpoint, where there is one. The data position is the step number."""
@@ -62,13 +73,12 @@ class Run:
         if found is None:
             return
         folder, manifest = found
-        digest = data_digest(self.loader.datasets)
-        if manifest["seed"] != self.config.seed or manifest["data"] != digest:
-            raise ConfigError(
-                f"'{folder}' was trained with seed {manifest['seed']} on data {manifest['data']}, this run has seed "
-                f"{self.config.seed} and data {digest}: going on would mix two runs. Choose another `out`, or set "
-                "checkpoint.resume = false to start over"
-            )
+        for name, mine in self.identity().items():
+            if (before := manifest.get(name, mine)) != mine:
+                raise ConfigError(
+                    f"'{folder}' was trained with {name} {before}, this run has {name} {mine}: going on would mix two runs. "
+                    "Choose another `out`, or set checkpoint.resume = false to start over"
+                )
         allocate_state(self.optimizer)
         same_ranks = manifest["ranks"] == self.world.ranks
         tensors = state_tensors(self.trainee, self.optimizer, self.world.rank if same_ranks else None)
@@ -127,7 +137,11 @@ def build_run(
         held_out=held_out_sets,
         flops=flops_model(base.model.config, trainee.vision_is_trained),
         checkpoints=Checkpoints(
-            Path(config.out) / "checkpoints", world, keep=keeping.keep, background=keeping.background
+            Path(config.out) / "checkpoints",
+            world,
+            keep=keeping.keep,
+            background=keeping.background,
+            timeout_s=config.parallel.timeout_s,
         ),
     )
 

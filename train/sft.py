@@ -47,6 +47,8 @@ def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Source
             run = build_run(config, world, sources, held_out)
             if config.checkpoint.resume:
                 run.resume()
+            else:
+                run.checkpoints.set_aside()
             open_folder(run)
             try:
                 summary = loop(run, interrupts)
