@@ -31,6 +31,7 @@ class Say:
 
 
 Script = Callable[[dict[str, Any], int], Say]
+Tokenize = Callable[[dict[str, Any]], Say]
 
 
 @dataclass
@@ -42,100 +43,114 @@ class FakeServer:
     most_at_once: int = 0
 
 
-@contextmanager
-def serve(
-    script: Script, card: dict[str, Any] | None = None, tokenize: Callable[[dict[str, Any]], Say] | None = None
-) -> Iterator[FakeServer]:
-    """Serve chat and plain completions by `script(body, number of the request)`; `tokenize` answers vLLM's /tokenize."""
-    lock = threading.Lock()
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def __init__(self, script: Script, card: dict[str, Any] | None, tokenize: Tokenize | None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script, self.card = script, card or {"id": "fake", "owned_by": "someone"}
+        self.tokenize = tokenize
+        self.told = FakeServer(f"http://127.0.0.1:{self.server_address[1]}/v1")
+        self._lock = threading.Lock()
 
-        def log_message(self, *_: Any) -> None:
-            pass
+    @contextmanager
+    def counted(self, body: dict[str, Any], headers: dict[str, str]) -> Iterator[int]:
+        """The number of this request, which is under way until the block ends."""
+        with self._lock:
+            number = len(self.told.asked)
+            self.told.asked.append(body)
+            self.told.headers.append(headers)
+            self.told.under_way += 1
+            self.told.most_at_once = max(self.told.most_at_once, self.told.under_way)
+        try:
+            yield number
+        finally:
+            with self._lock:
+                self.told.under_way -= 1
 
-        def do_GET(self) -> None:
-            self._send(200, json.dumps({"data": [card or {"id": "fake", "owned_by": "someone"}]}).encode(), {})
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if tokenize is not None and self.path == "/tokenize":
-                self._reply({}, tokenize(body))
-                return
-            if not self.path.endswith("/v1/completions" if "prompt" in body else "/chat/completions"):
-                self._send(404, b"{}", {})
-                return
-            with lock:
-                number = len(server.asked)
-                server.asked.append(body)
-                server.headers.append(dict(self.headers))
-                server.under_way += 1
-                server.most_at_once = max(server.most_at_once, server.under_way)
+class Handler(BaseHTTPRequestHandler):
+    server: Listener
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._send(200, json.dumps({"data": [self.server.card]}).encode(), {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.tokenize is not None and self.path == "/tokenize":
+            self._reply({}, self.server.tokenize(body))
+            return
+        if not self.path.endswith("/v1/completions" if "prompt" in body else "/chat/completions"):
+            self._send(404, b"{}", {})
+            return
+        with self.server.counted(body, dict(self.headers)) as number:
             try:
-                self._reply(body, script(body, number))
+                self._reply(body, self.server.script(body, number))
             except OSError:  # the client hung up
                 self.close_connection = True
-            finally:
-                with lock:
-                    server.under_way -= 1
 
-        def _reply(self, body: dict[str, Any], say: Say) -> None:
-            time.sleep(say.wait_s)
-            if say.hang_up:
-                self.close_connection = True
-                self.connection.close()
-                return
-            if say.raw is not None or say.status != 200:
-                raw = say.raw if say.raw is not None else json.dumps({"error": {"message": "told to fail"}}).encode()
-                self._send(say.status, raw, say.headers)
-                return
-            if body.get("stream") and not say.whole:
-                self._stream(say)
-                return
-            message = {"role": "assistant", "content": say.text, **say.message}
-            usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
-            said = {"text": say.text} if "prompt" in body else {"message": message}
-            reply = {"choices": [{**said, "finish_reason": say.finish}], "usage": usage}
-            self._send(200, json.dumps(reply).encode(), {})
-
-        def _stream(self, say: Say) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
+    def _reply(self, body: dict[str, Any], say: Say) -> None:
+        time.sleep(say.wait_s)
+        if say.hang_up:
             self.close_connection = True
-            if say.message:
-                self._event({"choices": [{"delta": say.message, "finish_reason": None}]})
-            pieces = [say.text[k : k + 3] for k in range(0, len(say.text), 3)]
-            for number, piece in enumerate(pieces):
-                if number == say.break_after:
-                    return
-                self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
-            self._event({"choices": [{"delta": {}, "finish_reason": say.finish}]})
-            self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}})
-            self.wfile.write(b"data: [DONE]\n\n")
+            self.connection.close()
+            return
+        if say.raw is not None or say.status != 200:
+            raw = say.raw if say.raw is not None else json.dumps({"error": {"message": "told to fail"}}).encode()
+            self._send(say.status, raw, say.headers)
+            return
+        if body.get("stream") and not say.whole:
+            self._stream(say)
+            return
+        message = {"role": "assistant", "content": say.text, **say.message}
+        usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
+        said = {"text": say.text} if "prompt" in body else {"message": message}
+        reply = {"choices": [{**said, "finish_reason": say.finish}], "usage": usage}
+        self._send(200, json.dumps(reply).encode(), {})
 
-        def _event(self, value: dict[str, Any]) -> None:
-            self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
-            self.wfile.flush()
+    def _stream(self, say: Say) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        if say.message:
+            self._event({"choices": [{"delta": say.message, "finish_reason": None}]})
+        pieces = [say.text[k : k + 3] for k in range(0, len(say.text), 3)]
+        for number, piece in enumerate(pieces):
+            if number == say.break_after:
+                return
+            self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
+        self._event({"choices": [{"delta": {}, "finish_reason": say.finish}]})
+        self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}})
+        self.wfile.write(b"data: [DONE]\n\n")
 
-        def _send(self, status: int, raw: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+    def _event(self, value: dict[str, Any]) -> None:
+        self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
+        self.wfile.flush()
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
-    server = FakeServer(f"http://127.0.0.1:{listener.server_address[1]}/v1")
+    def _send(self, status: int, raw: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+
+@contextmanager
+def serve(script: Script, card: dict[str, Any] | None = None, tokenize: Tokenize | None = None) -> Iterator[FakeServer]:
+    """Serve chat and plain completions by `script(body, number of the request)`; `tokenize` answers vLLM's /tokenize."""
+    listener = Listener(script, card, tokenize)
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield server
+        yield listener.told
     finally:
         listener.shutdown()
         listener.server_close()
