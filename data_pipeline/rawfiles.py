@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,12 +21,13 @@ Row = Mapping[str, Any]
 
 
 def read_rows(
-    path: str, *, split: str = "train", hub_config: str = "", max_bytes: int = 32 << 20
+    path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 32 << 20
 ) -> Iterator[Row | Rejection]:
     """Every row of a file, of every data file in a folder (in name order), or of a dataset on the hub.
 
-    `hub:owner/name` streams a hub dataset through `datasets`. Raises DocumentNotFound, InputError (a kind of file that
-    is not known, a JSON file that is broken as a whole).
+    Where a `split` is given, the files of a folder that say they are of another are left out. `hub:owner/name` streams a
+    hub dataset through `datasets`. Raises DocumentNotFound, InputError (a kind of file that is not known, a JSON file that
+    is broken as a whole, a folder of other splits alone).
     """
     if path.startswith(HUB_PREFIX):
         yield from _hub_rows(path.removeprefix(HUB_PREFIX), split, hub_config)
@@ -38,13 +40,37 @@ def read_rows(
     if (place.is_dir() and (place / "dataset_info.json").exists()) or (place / "dataset_dict.json").exists():
         yield from _saved_rows(place, split)
         return
-    files = sorted(file for file in place.rglob("*") if file.suffix in _READERS) if place.is_dir() else [place]
-    if not files:
-        raise InputError(f"'{path}' holds no .jsonl, .json or .parquet file")
-    for file in files:
+    for file in _files_in(place, split) if place.is_dir() else [place]:
         if file.suffix not in _READERS:
             raise InputError(f"'{file}' is of a kind that is not read; known: {', '.join(_READERS)}")
         yield from _READERS[file.suffix](file, max_bytes)
+
+
+def _files_in(folder: Path, split: str) -> list[Path]:
+    """The data files of a folder, but those of other splits: a set as it was downloaded has all of its splits in one."""
+    every = sorted(file for file in folder.rglob("*") if file.suffix in _READERS)
+    if not every:
+        raise InputError(f"'{folder}' holds no .jsonl, .json or .parquet file")
+    files = [file for file in every if not split or _split_of(file.relative_to(folder)) in ("", _plain(split))]
+    if not files:
+        raise InputError(f"'{folder}' holds files of other splits than '{split}' alone, e.g. '{every[0].name}'")
+    return files
+
+
+def _split_of(place: Path) -> str:
+    """What a file's name, or else the nearest folder's, says of its split; "" where none says anything."""
+    return _plain(next(filter(None, map(split_in_name, reversed(place.parts))), ""))
+
+
+def split_in_name(path: str) -> str:
+    """The split that the last part of a path names; "" where it names none."""
+    name = Path(path.removeprefix(HUB_PREFIX)).name.lower()
+    found = re.findall(r"(?<![a-z])(train|dev|validation|valid|val|test)(?![a-z])", name)
+    return found[0] if found else ""
+
+
+def _plain(split: str) -> str:
+    return "validation" if split in ("dev", "valid", "val") else split
 
 
 def _jsonl_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
@@ -136,15 +162,17 @@ def _hub_rows(name: str, split: str, hub_config: str) -> Iterator[Row]:
 
 
 def _saved_rows(folder: Path, split: str) -> Iterator[Row]:
-    """A dataset that `datasets` saved to disk."""
+    """A dataset that `datasets` saved to disk: one split of it, or all."""
     from datasets import DatasetDict, load_from_disk
 
     dataset = load_from_disk(str(folder))
-    if isinstance(dataset, DatasetDict):
-        if split not in dataset:
-            raise InputError(f"'{folder}' has the splits {', '.join(dataset)}; '{split}' was asked for")
-        dataset = dataset[split]
-    yield from dataset
+    if not isinstance(dataset, DatasetDict):
+        yield from dataset
+        return
+    if split and split not in dataset:
+        raise InputError(f"'{folder}' has the splits {', '.join(dataset)}; '{split}' was asked for")
+    for name in [split] if split else sorted(dataset):
+        yield from dataset[name]
 
 
 _READERS = {".jsonl": _jsonl_rows, ".ndjson": _jsonl_rows, ".json": _json_rows, ".parquet": _parquet_rows}

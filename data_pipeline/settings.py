@@ -17,7 +17,8 @@ class SourceSpec(Record):
     kind: str = "table"
     """A known source (`seer-data sources`), or `table`: any JSONL or Parquet with named columns."""
     path: str
-    """A .jsonl, .json or .parquet file, a folder of them, a dataset saved by `datasets`, or hub:owner/name."""
+    """A .jsonl, .json or .parquet file, a folder of them (files whose names say another split are left out), a dataset saved
+    by `datasets`, or hub:owner/name."""
     name: str = ""
     """What records and reports call it; the kind, where empty."""
     split: str = ""

@@ -19,7 +19,7 @@ from typing import Any
 
 from data_pipeline import sources_documents, sources_multihop, sources_reading
 from data_pipeline.adapting import one_of, optional_text, text_field, text_list
-from data_pipeline.rawfiles import HUB_PREFIX, read_rows
+from data_pipeline.rawfiles import read_rows, split_in_name
 from data_pipeline.records import Evidence, Rejected, Rejection, Sample
 from data_pipeline.settings import SourceSpec
 from seer.errors import ConfigError
@@ -130,8 +130,9 @@ def load(
     check_split(spec)
     adapt = adapter_of(spec.kind)
     rows = sources_reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
+    split = spec.split or split_in_name(spec.path)
     taken = 0
-    for number, row in enumerate(rows(spec.path, split=spec.split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
+    for number, row in enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
         if on_row:
             on_row()
         for item in _adapt_row(adapt, row, spec, number):
@@ -154,7 +155,7 @@ def adapter_of(kind: str) -> Adapter:
 
 def check_split(spec: SourceSpec) -> None:
     """Only train splits pass, unless `allow_other_splits` says that this is a trial."""
-    found = spec.split or _split_in_name(spec.path)
+    found = spec.split or split_in_name(spec.path)
     if found == "train" or spec.allow_other_splits:
         return
     if not found:
@@ -165,12 +166,6 @@ def check_split(spec: SourceSpec) -> None:
         f"source '{spec.label}' is the split '{found}'; only train splits may be trained on. For a trial that is "
         "never trained on, set allow_other_splits = true"
     )
-
-
-def _split_in_name(path: str) -> str:
-    name = Path(path.removeprefix(HUB_PREFIX)).name.lower()
-    found = re.findall(r"(?<![a-z])(train|dev|validation|valid|val|test)(?![a-z])", name)
-    return found[0] if found else ""
 
 
 def _is_narrativeqa_csv(spec: SourceSpec) -> bool:
@@ -234,7 +229,7 @@ def _origin(sample: Sample, spec: SourceSpec) -> dict[str, str]:
 @functools.lru_cache(maxsize=64)
 def _file_and_split(path: str, split: str) -> dict[str, str]:
     # the file's name, not its path: shards do not carry where a machine keeps its files
-    return {"file": Path(path).name, "source_split": split or _split_in_name(path) or "unknown"}
+    return {"file": Path(path).name, "source_split": split or split_in_name(path) or "unknown"}
 
 
 def _answer_stands(sample: Sample) -> bool:
@@ -260,9 +255,10 @@ def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
     `answerable` says false, the record is one that no page answers."""
     columns = {name: spec.map.get(name, name) for name in MAPPABLE}
     context = text_field(row, columns["context"])
-    answers = text_list(one_of(row, columns["answers"], *([] if "answers" in spec.map else ["answer", "output"])))
-    marked = row.get(columns["evidence"])
     answerable = row.get("answerable", True) is not False
+    named = (columns["answers"], *(() if "answers" in spec.map else ("answer", "output")))
+    answers = text_list(one_of(row, *named)) if answerable else []
+    marked = row.get(columns["evidence"])
     yield Sample(
         id=optional_text(row, columns["id"]),
         source=spec.label,

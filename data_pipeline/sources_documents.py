@@ -41,7 +41,7 @@ def qasper(row: Row, spec: SourceSpec) -> Iterator[Sample]:
     for question in _qasper_questions(field(row, "qas")):
         annotations = [_answer_of(item) for item in records(field(question, "answers"))]
         answered = [item for item in annotations if not item.get("unanswerable")]
-        answerable = bool(answered) and 2 * len(answered) >= len(annotations)
+        answerable = 2 * len(answered) >= len(annotations)  # also where nobody has annotated it: that is no answer
         texts = [_qasper_text(item) for item in answered] if answerable else [UNANSWERABLE]
         yield Sample(
             id=optional_text(question, "question_id"),

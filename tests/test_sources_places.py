@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,41 @@ def test_folders_are_read_in_name_order(tmp_path: Path) -> None:
         row = {"id": str(n), "question": "?x", "context": "text", "answers": ["a"]}
         (tmp_path / f"part-{n}.jsonl").write_text(json.dumps(row) + "\n")
     assert [item.id for item in load(SourceSpec(path=str(tmp_path), split="train"))] == ["1", "2"]
+
+
+def test_a_folder_with_all_splits_gives_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    """A set as it is downloaded: its test split must not be trained on because it lies beside the train split."""
+    names = (
+        "data/train-00000-of-00001",
+        "data/validation-00000-of-00001",
+        "test-00000",
+        "devset/search",
+        "more/part-1",
+    )
+    for name in names:
+        row = {"id": name, "question": "?x", "context": "text", "answers": ["a"]}
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "devset" / "search.jsonl").rename(tmp_path / "dev" / "search.jsonl")
+
+    def ids(split: str) -> list[str]:
+        spec = SourceSpec(path=str(tmp_path), split=split, allow_other_splits=split != "train")
+        return [item.id for item in load(spec)]
+
+    assert ids("train") == ["data/train-00000-of-00001", "more/part-1"]
+    assert ids("validation") == ["data/validation-00000-of-00001", "devset/search", "more/part-1"]
+    assert ids("test") == ["more/part-1", "test-00000"]
+    for name in ("data", "more"):
+        shutil.rmtree(tmp_path / name)
+    with pytest.raises(InputError, match="other splits than 'train' alone"):
+        ids("train")
+
+
+def test_a_table_s_unanswerable_row_needs_no_answer(tmp_path: Path) -> None:
+    row = {"question": "How many?", "context": "There are two.", "answerable": False}
+    sample = one(read(tmp_path, "table", [row]))
+    assert (sample.answerable, sample.answers, sample.evidence) == (False, ("unanswerable",), ())
 
 
 # ── Only train splits ────────────────────────────────────────────────────────────────────────────

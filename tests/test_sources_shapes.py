@@ -161,6 +161,9 @@ def test_qasper_yes_no_and_unanswerable(tmp_path: Path) -> None:
     assert one(read(tmp_path, "qasper", {"p": qasper_paper([yes])}, "train.json")).answers == ("Yes",)
     silent = one(read(tmp_path, "qasper", {"p": qasper_paper([none, none, yes])}, "train.json"))
     assert (silent.answerable, silent.answers, silent.evidence) == (False, ("unanswerable",), ())
+    (nobody,) = read(tmp_path, "qasper", {"p": qasper_paper([])}, "train.json")
+    assert isinstance(nobody, Rejection), "that nobody has answered yet does not say that nobody can"
+    assert nobody.reason == "no_answer"
 
 
 def test_qasper_in_columns_as_on_the_hub(tmp_path: Path) -> None:
