@@ -17,6 +17,7 @@ from seer.evaluation.scorers import (
     CodeRatio,
     Metric,
     Postprocess,
+    Score,
     classification,
     code_sim,
     count,
@@ -102,8 +103,24 @@ def test_a_long_trace_is_reported_and_scored():
     result = rouge_l(hypothesis, hypothesis)
     assert result.longest_trace == 2000
     assert result.f1 == pytest.approx(1, abs=1e-7)
-    assert score_sample(Metric.ROUGE_L, hypothesis, [hypothesis]).deep
+    assert score_sample(Metric.ROUGE_L, hypothesis, ["w1", hypothesis]).deep, "one long trace is enough"
     assert not score_sample(Metric.ROUGE_L, "w1 w2", [hypothesis[:500]]).deep
+
+
+@pytest.mark.parametrize(
+    ("num_words", "deep"), [(rouge.ORIGINAL_TRACE_LIMIT - 1, False), (rouge.ORIGINAL_TRACE_LIMIT, True)]
+)
+def test_a_trace_is_deep_from_the_limit_on(num_words, deep):
+    text = " ".join(f"w{i}" for i in range(num_words))
+    assert score_sample(Metric.ROUGE_L, text, [text]).deep is deep
+
+
+def test_rouge_l_is_not_the_same_both_ways():
+    """Every sentence of the answer is traced through the prediction: which of them is which decides."""
+    assert score_sample(Metric.ROUGE_L, "cold rain", ["rain cold. rain"]).value == pytest.approx(1, abs=1e-7)
+    assert score_sample(Metric.ROUGE_L, "rain cold. rain", ["cold rain"]).value == pytest.approx(0.5, abs=1e-7)
+    assert score_sample(Metric.ROUGE_L_ZH, "老师学生", ["学生老师.学生"]).value == pytest.approx(1, abs=1e-7)
+    assert score_sample(Metric.ROUGE_L_ZH, "学生老师.学生", ["老师学生"]).value == pytest.approx(0.5, abs=1e-7)
 
 
 # ── Chinese ──────────────────────────────────────────────────────────────────────────────────────
@@ -146,10 +163,24 @@ def test_qa_f1_ignores_case_punctuation_and_articles():
     assert qa_f1("x x y", "x y y") == pytest.approx(2 / 3)
 
 
+def test_articles_go_as_whole_words_only():
+    assert qa_f1("a cat, an owl, the fox", "cat owl fox") == 1.0
+    assert qa_f1("theory", "ory") == qa_f1("sofa", "sof") == 0.0
+    assert qa_f1("rise—the—fall", "rise— —fall") == 1.0, "an article leaves a space behind"
+
+
 def test_qa_f1_zh_ignores_punctuation_and_space():
     assert qa_f1_zh("《北京》 大学。", "北京大学") == 0.0, "cut before cleaning: 北京, 大学 against 北京大学"
     assert qa_f1_zh("北京大学。", "北京大学") == 1.0
     assert qa_f1_zh("ＡＢ", "。") == 0.0
+    assert qa_f1_zh("北京\r\n 大学，2024", "北京。大学(2024)") == 1.0
+    assert qa_f1_zh("ABC公司", "abc公司") == 1.0
+
+
+def test_exact_ignores_white_space_around_and_nothing_else():
+    assert score_sample(Metric.EXACT, " Paris\n", ["Rome", "\tParis "]).value == 1.0
+    assert score_sample(Metric.EXACT, "paris", ["Paris"]).value == 0.0
+    assert score_sample(Metric.EXACT, "New  York", ["New York"]).value == 0.0
 
 
 def test_classification_shares_the_point_among_the_classes_named():
@@ -158,7 +189,10 @@ def test_classification_shares_the_point_among_the_classes_named():
     assert classification("Food or Date", "Food", classes) == 0.5
     assert classification("Date", "Food", classes) == 0.0
     assert classification("Other entity", "Other entity", classes) == 1.0, "'Other' is part of the right name"
+    assert classification("Other entity", "Other entity", classes[::-1]) == 1.0, "wherever it stands in the list"
     assert classification("food", "Food", classes) == 0.0, "case counts"
+    assert classification("Other entity", "Other", classes) == 0.5, "a longer name does count against the right one"
+    assert score_sample(Metric.CLASSIFICATION, "Food", ["Date", "Food"], all_classes=classes).value == 1.0
 
 
 def test_classification_passes_over_what_follows_a_deleted_class():
@@ -173,14 +207,39 @@ def test_numbers():
     assert count("15", "5") == 0.0
     assert retrieval_en("Paragraph 12, Paragraph 3", "Paragraph 12") == 0.5
     assert retrieval_zh("段落7", "段落7") == 1.0
-    with pytest.raises(InputError, match="names no paragraph"):
-        retrieval_en("1", "段落1")
+    assert retrieval_en("12", "2 of Paragraph 12") == retrieval_zh("7", "2 段落7") == 1.0, (
+        "the labelled number is meant"
+    )
+    assert retrieval_en("Paragraph", "Paragraph 1") == 0.0
+    for answer in ("段落1", "Paragraph one", "Paragraph "):
+        with pytest.raises(InputError, match="names no paragraph.*'Paragraph 12'"):
+            retrieval_en("1", answer)
+    with pytest.raises(InputError, match="names no paragraph.*'段落12'"):
+        retrieval_zh("1", "段落一")
 
 
 @pytest.mark.parametrize(("prediction", "answer", "difflib", "indel"), PINNED["code_sim"])
 def test_code_similarity_by_both_ratios(prediction, answer, difflib, indel):
     assert code_sim(prediction, answer) == difflib
     assert code_sim(prediction, answer, CodeRatio.INDEL) == indel
+
+
+def test_the_first_line_of_code_is_compared():
+    line = "total = price * count"
+    for above in ("\n\n", "```python\n", "# the total\n", "// the total\n", "x = 1  # one\n"):
+        assert code_sim(f"{above}{line}\nreturn total", line) == 1.0
+    assert code_sim(f"\n  \n{line}", line) < 1.0, "a line of spaces is a line of code"
+    assert code_sim("# only\n`comments`", line) == 0.0
+    assert code_sim("# only", "") == code_sim("", "") == 1.0, "without a line of code it is an empty one"
+
+
+def test_difflib_leaves_out_what_is_frequent_in_a_long_answer():
+    """A quirk of published scores: in an answer of 200 characters or more, common characters find no partner."""
+    long, short = "ab" * 120, "b" + "ab" * 40
+    assert code_sim(long, long) == 1.0
+    assert code_sim(short, long) == 0.0
+    assert code_sim(long, short) == 0.5, "the prediction's own length does not matter"
+    assert code_sim(short, long, CodeRatio.INDEL) == 0.5
 
 
 def test_the_two_code_ratios_differ_somewhere():
@@ -207,6 +266,21 @@ def test_the_best_answer_counts_in_any_order(metric, prediction, answers, random
     assert whole == max(singles, default=0.0)
     random.shuffle(answers)
     assert score_sample(metric, prediction, answers, all_classes=classes).value == whole
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_without_answers_the_score_is_0(metric):
+    assert score_sample(metric, "Paragraph 3", [], all_classes=["a"]) == Score(0.0, deep=False)
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_the_right_answer_scores_1_as_a_number(metric):
+    """Chinese and English at once, so that every metric finds in it what it looks for."""
+    answer = "3" if metric is Metric.COUNT else "Paragraph 3 段落3"
+    score = score_sample(metric, answer, ["Paragraph 4 段落4", answer, "段落5 Paragraph 5"], all_classes=[answer])
+    assert type(score.value) is float, "a JSON file says 1.0, not true"
+    assert score.value == pytest.approx(1, abs=1e-7)
+    assert not score.deep
 
 
 @pytest.mark.parametrize("metric", Metric)

@@ -126,7 +126,7 @@ def _english_words(text: str) -> list[str]:
 
 def _chinese_words(text: str) -> list[str]:
     # Cut first, cleaned after: punctuation still parts the words.
-    cleaned = ("".join(word.lower().translate(_NO_PUNCTUATION).split()) for word in cut_words(text))
+    cleaned = (word.lower().translate(_NO_PUNCTUATION).strip() for word in cut_words(text))
     return [word for word in cleaned if word]
 
 
@@ -205,7 +205,7 @@ def code_sim(prediction: str, answer: str, ratio: CodeRatio = CodeRatio.DIFFLIB)
         similarity = Indel.normalized_similarity(line, answer)
     else:
         # The order matters: difflib's "autojunk" leaves out frequent characters of the second text alone.
-        similarity = SequenceMatcher(None, line, answer).ratio() if line != answer else 1.0
+        similarity = SequenceMatcher(None, line, answer).ratio()
     return round(100 * similarity) / 100
 
 
