@@ -1,10 +1,17 @@
-"""The Ray runner writes the bytes that the local runner writes, and asks teachers as often."""
+"""The Ray runner writes the bytes that the local runner writes, and asks teachers as often.
+
+The slow tests start Ray. The others have a stand-in for it in this process, whose workers are done in a random order.
+"""
 
 from __future__ import annotations
 
+import pickle
+import random
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +23,7 @@ from data_pipeline.build import build
 from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
-from seer.teaching.ledger import Ledger
+from seer.teaching.ledger import BudgetReached, Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +39,71 @@ def local_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def configure(tmp_path: Path, out: str, **changes: Any) -> BuildConfig:
+class Actor:
+    """A worker that has its work at hand until somebody waits for it. What goes in or out is pickled, as between processes."""
+
+    def __init__(self, made: Any, ray: FakeRay) -> None:
+        self.alive = True
+        self.process = SimpleNamespace(remote=lambda batch: ray.later(lambda: made.process(copied(batch))))
+
+
+class FakeRay(ModuleType):
+    """As much of Ray as the runner uses."""
+
+    def __init__(self, cpus: int, seed: int) -> None:
+        super().__init__("ray")
+        self.cpus, self.actors = cpus, []
+        self._random = random.Random(seed)
+        self._work: dict[object, Callable[[], Any]] = {}
+        self._done: dict[object, Any] = {}
+
+    def later(self, work: Callable[[], Any]) -> object:
+        self._work[told := object()] = work
+        return told
+
+    def remote(self, kind: Any) -> Any:
+        def start(*arguments: Any) -> Actor:
+            self.actors.append(Actor(kind(*map(copied, arguments)), self))
+            return self.actors[-1]
+
+        return SimpleNamespace(options=lambda num_cpus: SimpleNamespace(remote=start))
+
+    def wait(self, open_: list[object]) -> tuple[list[object], list[object]]:
+        first = self._random.choice(open_)
+        self.get(first)
+        return [first], [one for one in open_ if one is not first]
+
+    def get(self, told: object) -> Any:
+        if told in self._work:
+            self._done[told] = copied(self._work.pop(told)())
+        return self._done[told]
+
+    def kill(self, actor: Actor) -> None:
+        actor.alive = False
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": float(self.cpus)}
+
+
+def copied(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.fixture
+def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    monkeypatch.setattr(ray_runner, "_BATCH_ITEMS", 4)
+    ray = FakeRay(cpus=3, seed=1)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+def configure(tmp_path: Path, out: str, count: int = 60, **changes: Any) -> BuildConfig:
     path = tmp_path / "train.jsonl"
     if not path.exists():
-        write_world(path, 150, filler_sentences=90)
+        write_world(path, count, filler_sentences=90)
         path.write_text(path.read_text() + "broken\n")
     source = {"kind": "table", "path": str(path), "map": MAP}
     return BuildConfig.model_validate({"out": str(tmp_path / out), "sources": [source], **changes})
@@ -59,12 +127,71 @@ def teacher_says(body: Body, n: int) -> Say:
     return Say(f"<think>It says {wanted}.</think>Answer: {wanted if wanted % 3 else 0}")
 
 
+def test_workers_that_are_done_in_any_order_write_the_same_bytes(tmp_path: Path, fake_ray: FakeRay) -> None:
+    options = {"validation_share": 0.3, "variants": {"shuffle_share": 0.5, "unanswerable_share": 0.3}}
+    build(configure(tmp_path, "local", **options))
+    build(configure(tmp_path, "ray", **options), runner="ray", workers=3)
+    assert files(tmp_path / "ray") == files(tmp_path / "local")
+    assert [actor.alive for actor in fake_ray.actors] == [False] * 3
+
+
+def test_workers_ask_teachers_as_often_and_resume_from_the_ledger(tmp_path: Path, fake_ray: FakeRay) -> None:
+    with serve(teacher_says) as server:
+        teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
+        both = {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
+        build(configure(tmp_path, "local", **both))
+        calls = len(server.asked)
+        build(configure(tmp_path, "ray", **both), runner="ray", workers=2)
+        build(configure(tmp_path, "ray", **both), runner="ray", workers=3, force=True)
+        assert len(server.asked) == 2 * calls
+    assert files(tmp_path / "ray") == files(tmp_path / "local")
+
+
+def test_a_teacher_that_cannot_be_used_ends_the_build_and_every_worker(tmp_path: Path, fake_ray: FakeRay) -> None:
+    with serve(lambda body, n: Say(status=401)) as server:
+        teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
+        config = configure(tmp_path, "ray", judge={"kind": "teacher", "teacher": teacher})
+        with pytest.raises(BuildStopped, match="judge teacher cannot be used"):
+            build(config, runner="ray", workers=2)
+    assert fake_ray.actors and not any(actor.alive for actor in fake_ray.actors)
+
+
+def test_a_budget_that_stops_the_build_stops_it_over_workers_too(tmp_path: Path, fake_ray: FakeRay) -> None:
+    with serve(teacher_says) as server:
+        teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
+        config = configure(
+            tmp_path, "ray", judge={"kind": "teacher", "teacher": teacher}, budget={"max_calls": 10, "then": "stop"}
+        )
+        with pytest.raises(BudgetReached):
+            build(config, runner="ray", workers=2)
+        assert len(server.asked) <= 10
+
+
+def test_more_workers_than_ray_has_cpus_are_refused(tmp_path: Path, fake_ray: FakeRay) -> None:
+    with pytest.raises(InputError, match="Ray has 3 CPUs for 4 workers; ask for fewer workers"):
+        build(configure(tmp_path, "more"), runner="ray", workers=4)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 16])
+def test_workers_share_concurrency_and_what_is_left_of_the_budget(tmp_path: Path, workers: int) -> None:
+    teacher = {"base_url": "http://127.0.0.1:1/v1", "model": "m", "concurrency": 8}
+    budget = {"max_calls": 100, "max_usd": 2.0}
+    config = configure(tmp_path, "o", judge={"kind": "teacher", "teacher": teacher}, budget=budget)
+    spent = SimpleNamespace(calls=40, tokens=999, usd=3.0)
+    mine = ray_runner._share_of_worker(config, workers, SimpleNamespace(spent=spent))
+    assert mine.judge.teacher is not None and mine.judge.teacher.concurrency == max(1, 8 // workers)
+    # each counts the 40 that the ledger holds, then its own
+    assert 40 < mine.budget.max_calls <= 40 + 60 / workers
+    assert mine.budget.max_tokens == 0  # no limit stays none
+    assert mine.budget.max_usd == 3.0  # a spent budget stays spent
+
+
 @pytest.mark.slow
 def test_ray_writes_the_same_bytes_without_a_model(tmp_path: Path, local_ray: None) -> None:
     options = {"validation_share": 0.3, "variants": {"shuffle_share": 0.5, "unanswerable_share": 0.3}}
-    build(configure(tmp_path, "local", **options))
+    build(configure(tmp_path, "local", 150, **options))
     for workers in (1, 2):
-        build(configure(tmp_path, f"ray{workers}", **options), runner="ray", workers=workers)
+        build(configure(tmp_path, f"ray{workers}", 150, **options), runner="ray", workers=workers)
         assert files(tmp_path / f"ray{workers}") == files(tmp_path / "local")
 
 
@@ -73,12 +200,12 @@ def test_ray_asks_teachers_as_often_and_resumes_from_the_ledger(tmp_path: Path, 
     with serve(teacher_says) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         both = {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
-        build(configure(tmp_path, "local", **both))
+        build(configure(tmp_path, "local", 150, **both))
         calls = len(server.asked)
-        build(configure(tmp_path, "ray", **both), runner="ray", workers=2)
+        build(configure(tmp_path, "ray", 150, **both), runner="ray", workers=2)
         assert len(server.asked) == 2 * calls
         assert files(tmp_path / "ray") == files(tmp_path / "local")
-        build(configure(tmp_path, "ray", **both), runner="ray", workers=2, force=True)
+        build(configure(tmp_path, "ray", 150, **both), runner="ray", workers=2, force=True)
         assert len(server.asked) == 2 * calls
     with Ledger(tmp_path / "ray" / "ledger.jsonl") as ledger:
         assert len(ledger) == calls
@@ -88,7 +215,7 @@ def test_ray_asks_teachers_as_often_and_resumes_from_the_ledger(tmp_path: Path, 
 def test_ray_stops_as_the_local_runner_does(tmp_path: Path, local_ray: None) -> None:
     with serve(lambda body, n: Say(status=401)) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
-        config = configure(tmp_path, "ray", judge={"kind": "teacher", "teacher": teacher})
+        config = configure(tmp_path, "ray", 150, judge={"kind": "teacher", "teacher": teacher})
         with pytest.raises(BuildStopped, match="judge teacher cannot be used"):
             build(config, runner="ray", workers=2)
     with pytest.raises(InputError, match="Ray has 2 CPUs for 3 workers"):
