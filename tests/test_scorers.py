@@ -52,9 +52,9 @@ def test_rouge_l_zh_equals_the_rouge_package_over_jieba(hypothesis, reference, e
     assert rouge_l_zh(hypothesis, reference).f1 == expected
 
 
-def slow_union(hypothesis: list[list[str]], reference: list[list[str]]) -> set[str]:
-    """The definition, with a table of lengths for each pair of sentences."""
-    union = set()
+def slow_rouge(hypothesis: list[list[str]], reference: list[list[str]]) -> tuple[set[str], int]:
+    """The definition, with a table of lengths for each pair of sentences: the words found, the longest trace."""
+    union, longest = set(), 0
     for ref in reference:
         for hyp in hypothesis:
             lengths = [[0] * (len(hyp) + 1) for _ in range(len(ref) + 1)]
@@ -62,8 +62,9 @@ def slow_union(hypothesis: list[list[str]], reference: list[list[str]]) -> set[s
                 for j, other in enumerate(hyp, 1):
                     same = word == other
                     lengths[i][j] = lengths[i - 1][j - 1] + 1 if same else max(lengths[i - 1][j], lengths[i][j - 1])
-            i, j = len(ref), len(hyp)
+            i, j, steps = len(ref), len(hyp), 0
             while i and j:
+                steps += 1
                 if ref[i - 1] == hyp[j - 1]:
                     union.add(ref[i - 1])
                     i, j = i - 1, j - 1
@@ -71,7 +72,8 @@ def slow_union(hypothesis: list[list[str]], reference: list[list[str]]) -> set[s
                     i -= 1
                 else:
                     j -= 1
-    return union
+            longest = max(longest, steps)
+    return union, longest
 
 
 sentences = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12), min_size=1, max_size=5)
@@ -80,10 +82,22 @@ sentences = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12
 @settings(deadline=None)
 @given(sentences, sentences)
 def test_rouge_l_equals_its_definition(hypothesis, reference):
-    union = slow_union(hypothesis, reference)
+    union, _ = slow_rouge(hypothesis, reference)
     found = rouge_l(".".join(map(" ".join, hypothesis)), ".".join(map(" ".join, reference)))
     assert found.recall == len(union) / len({word for sentence in reference for word in sentence})
     assert found.precision == len(union) / len({word for sentence in hypothesis for word in sentence})
+
+
+@settings(deadline=None)
+@given(sentences, sentences, st.integers(1, 20))
+def test_a_trace_too_long_for_the_original_is_found_wherever_it_is(hypothesis, reference, limit):
+    """Pairs that add no word need no trace; whether one of them is too long is known all the same."""
+    _, longest = slow_rouge(hypothesis, reference)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rouge, "ORIGINAL_TRACE_LIMIT", limit)
+        patch.setattr(rouge, "BLOCK_ROWS", 3)
+        found = rouge_l(".".join(map(" ".join, hypothesis)), ".".join(map(" ".join, reference)))
+    assert (found.longest_trace >= limit) == (longest >= limit)
 
 
 @settings(deadline=None)
@@ -105,6 +119,12 @@ def test_a_long_trace_is_reported_and_scored():
     assert result.f1 == pytest.approx(1, abs=1e-7)
     assert score_sample(Metric.ROUGE_L, hypothesis, ["w1", hypothesis]).deep, "one long trace is enough"
     assert not score_sample(Metric.ROUGE_L, "w1 w2", [hypothesis[:500]]).deep
+
+
+def test_a_long_prediction_without_a_word_in_common_is_deep_too():
+    assert score_sample(Metric.ROUGE_L, "a " * 1000, ["b. a"]).deep
+    assert score_sample(Metric.ROUGE_L, "a " * 1000, ["b"]).deep
+    assert not score_sample(Metric.ROUGE_L, "a. " * 1000, ["b"]).deep
 
 
 @pytest.mark.parametrize(

@@ -106,19 +106,23 @@ class _Batch:
         """
         reference_words = frozenset(reference)
         cursors = []
+        longest = 0
         for offset, num_words, words in self.spans:
             common = words & reference_words
-            if common and (not common <= union or num_words + len(reference) >= ORIGINAL_TRACE_LIMIT):
+            if not common:
+                # Nothing to take: the trace goes straight through the hypothesis.
+                longest = max(longest, num_words)
+            elif not common <= union or num_words + len(reference) >= ORIGINAL_TRACE_LIMIT:
                 cursors.append(_Cursor(offset, num_words))
         if not cursors:
-            return 0
+            return longest
         starts = self._block_starts(reference)
         for first in range((len(starts) - 1) * BLOCK_ROWS, -1, -BLOCK_ROWS):
             block = reference[first : first + BLOCK_ROWS]
             rows = self._rows(starts[first // BLOCK_ROWS], block)
             for cursor in cursors:
                 cursor.walk_up(rows, block, union)
-        return max(cursor.steps for cursor in cursors)
+        return max(longest, *(cursor.steps for cursor in cursors))
 
     def _block_starts(self, reference: Sequence[str]) -> list[int]:
         """The flat bits above the first row of each block."""
