@@ -32,6 +32,10 @@ TRAINING = sorted(
             {"optimizer": {"lr": 3e-6}, "parallel": {"precision": "bf16"}},
             "plain bf16 weights at lr 3e-06 hardly change",
         ),
+        (  # 8-bit moments round the weights to the nearest as any other kind does
+            {"optimizer": {"kind": "adamw_8bit", "lr": 3e-6}, "parallel": {"precision": "bf16"}},
+            "plain bf16 weights at lr 3e-06 hardly change",
+        ),
         ({"optimizer": {"kind": "adamw_bf16_states", "betas": (0.9, 0.999)}}, "beta2 = 0.999 never decays"),
         ({"optimizer": {"kind": "adamw_stochastic"}}, 'set it to "bf16"'),
         ({"loss": dict.fromkeys(LossWeights.model_fields, 0)}, "every loss weight is 0"),

@@ -12,7 +12,10 @@ from train_fakes import config, tiny_base, tiny_checkpoint, trajectories, trajec
 from typer.testing import CliRunner
 
 from seer.errors import InputError
+from seer.protocol import observation, observation_without_text
 from train.cli import app
+from train.dataset import without_turns
+from train.evaluation import policy_of
 from train.flops import flops_model, peak_flops
 from train.metrics import MetricsFile, read_metrics
 from train.parallel import World
@@ -70,6 +73,40 @@ def test_held_out_questions_are_read_with_the_exported_model(finished) -> None:
     assert 0 <= record["generated/pages"] <= 1
     assert summary.evaluation["generated/answers"] == record["generated/answers"]
     assert "generated/pages" in (out / "model" / "README.md").read_text()
+
+
+def test_held_out_questions_are_read_as_their_conversations_went() -> None:
+    """A control without calls is not asked to select, two calls are two rounds, and long reasoning is let come to its end."""
+    encoder = tiny_checkpoint().encoder
+    item = trajectory(0)
+    prompt, call, seen, think, answer = item.turns
+    once = policy_of(item.turns, encoder)
+    assert (once.mode, once.rounds, once.think, once.retrieve, once.max_new_tokens) == ("select", 1, True, True, 256)
+    assert policy_of([prompt, call, seen, call, seen, think, answer], encoder).rounds == 2
+    assert not policy_of([prompt, call, seen, answer], encoder).think
+    assert policy_of(without_turns(item.turns, ("call", "observation")), encoder).mode == "visual"
+    assert not policy_of([prompt, call, observation_without_text(call.pages), think, answer], encoder).retrieve
+    nothing = call.model_copy(update={"pages": ()})
+    assert policy_of([prompt, nothing, observation([]), think, answer], encoder).retrieve
+    many = call.model_copy(update={"pages": tuple(range(1, 13))})
+    assert policy_of([prompt, many, seen, think, answer], encoder).max_pages == 12
+    long = think.model_copy(update={"text": "It stands there. " * 300})
+    words = encoder.count_text(long.text)
+    assert policy_of([prompt, call, seen, long, answer], encoder).max_new_tokens > 2 * words
+
+
+def test_a_control_without_calls_has_no_figure_for_pages(tmp_path: Path) -> None:
+    settings = config(
+        tmp_path,
+        steps=1,
+        data={"held_out": [{"path": "h"}], "drop_turns": ["call", "observation"]},
+        evaluation={"generate_samples": 2},
+        checkpoint={"export": True},
+    )
+    summary = fit(settings, sources=[trajectories(8)], held_out=[trajectories(8)])
+    assert summary.evaluation["generated/samples"] == 2
+    assert "generated/answers" in summary.evaluation
+    assert "generated/pages" not in summary.evaluation
 
 
 def test_the_resolved_configuration_stands_in_the_run_folder(finished) -> None:
@@ -167,6 +204,8 @@ def test_arithmetic_counts_equal_torchs_own_counter() -> None:
 def test_known_chips() -> None:
     assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("NVIDIA L40") == 181e12
+    assert peak_flops("NVIDIA L4") == 121e12
     assert peak_flops("cpu") is None
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 from train_fakes import STYLE, WIDE, as_elsewhere, recipe, samples, tiny_checkpoint, trajectories, trajectory
+from transformers.models.glm4v.modeling_glm4v import Glm4vTextRotaryEmbedding
 
 from seer.errors import ConfigError
 from seer.models import Checkpoint
@@ -68,6 +69,28 @@ def test_a_packed_row_equals_transformers_sample_by_sample(
     assert got.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(got[name], wanted[name], atol=5e-4, rtol=5e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    "rotation",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+        {"rope_type": "dynamic", "factor": 4.0},
+    ],
+    ids=lambda rotation: rotation["rope_type"],
+)
+def test_grouped_attention_turns_as_transformers_does(rotation: dict) -> None:
+    """Kinds of rotation that stretch a context: yarn scales queries and keys besides."""
+    totals = []
+    for attention in ("sdpa", "grouped"):
+        checkpoint = tiny_checkpoint()
+        config = checkpoint.model.config.text_config
+        config.rope_parameters = {**config.rope_parameters, **rotation}
+        checkpoint.model.model.language_model.rotary_emb = Glm4vTextRotaryEmbedding(config)
+        trainee = prepare(checkpoint, ModelConfig(path="x", attention=attention), seed=0)
+        totals.append(trainee(collate(samples(checkpoint, 3))).nll_N)
+    torch.testing.assert_close(*totals, atol=2e-5, rtol=2e-5)
 
 
 def test_the_head_runs_on_supervised_places_alone() -> None:

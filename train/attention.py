@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import AttentionMaskInterface
+from transformers.modeling_rope_utils import dynamic_rope_update
 from transformers.models.glm4v.modeling_glm4v import (
     Glm4vTextAttention,
     Glm4vTextRotaryEmbedding,
@@ -56,14 +57,15 @@ def turned(x_LHD: torch.Tensor, turns_LR: torch.Tensor) -> torch.Tensor:
 
 
 class TextTurns(Glm4vTextRotaryEmbedding):
-    """Rotary angles of the packed row as complex numbers (L, R)."""
+    """Rotary angles of the packed row as complex numbers (L, R), as long as the kind of rotation scales them (yarn does)."""
 
     @torch.no_grad()
+    @dynamic_rope_update
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         angles_3LR = position_ids[:, 0, :, None].float() * self.inv_freq.float()
         sections = angles_3LR.split(self.mrope_section, -1)
         angles_LR = torch.cat([section[number % 3] for number, section in enumerate(sections)], -1)
-        return torch.polar(torch.ones_like(angles_LR), angles_LR)
+        return torch.polar(torch.full_like(angles_LR, self.attention_scaling), angles_LR)
 
 
 class GroupedTextAttention(Glm4vTextAttention):

@@ -202,7 +202,7 @@ class TrainConfig(Record):
     @model_validator(mode="after")
     def _learns_at_this_precision(self) -> TrainConfig:
         optimizer, precision = self.optimizer, self.parallel.precision
-        if precision == "bf16" and optimizer.kind in ("adamw", "adamw_bf16_states") and optimizer.lr < 1e-4:
+        if precision == "bf16" and optimizer.kind != "adamw_stochastic" and optimizer.lr < 1e-4:
             raise ValueError(
                 f"plain bf16 weights at lr {optimizer.lr:g} hardly change (an update is below half a unit in the last place): "
                 'use parallel.precision = "mixed_bf16", or optimizer.kind = "adamw_stochastic"'

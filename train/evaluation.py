@@ -8,14 +8,17 @@ accuracy that greedy decoding would reach from the true prefix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from seer.encoding import CLASSES
+from seer.encoding import CLASSES, Encoder
+from seer.policy import ReadingPolicy
+from seer.schema import Trajectory, Turn
 from train.collate import Batch
-from train.dataset import Sample
+from train.dataset import Sample, without_turns
 from train.loader import make_batches
 from train.metrics import ClassTotals, class_figures
 from train.model import Figures
@@ -83,22 +86,45 @@ def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
 
     For one process; the others wait at the next collective.
     """
-    from seer.policy import ReadingPolicy
     from seer.reading import Reader
     from seer.rendering import render_text
 
     limit = run.config.evaluation.generate_samples
     items = [item for dataset in run.held_out for item in dataset.trajectories[: min(limit, len(dataset))]][:limit]
-    right_pages = right_answers = 0
-    for think in (False, True):
-        mine = [item for item in items if any(turn.kind == "think" for turn in item.turns) is think]
-        reader = Reader.from_checkpoint(folder, ReadingPolicy(think=think, max_new_tokens=256))
+    asked: dict[ReadingPolicy, list[Trajectory]] = {}
+    for item in items:
+        turns = without_turns(item.turns, run.config.data.drop_turns)
+        asked.setdefault(policy_of(turns, run.base.encoder), []).append(item)
+    engine = Reader.from_checkpoint(folder).engine
+    right_pages = right_answers = selecting = 0
+    for policy, mine in asked.items():
         documents = [render_text(item.source, item.style, name=item.id) for item in mine]
-        answers = reader.ask_many([(d, item.question) for d, item in zip(documents, mine, strict=True)])
+        answers = Reader(engine, policy=policy).ask_many(
+            [(d, item.question) for d, item in zip(documents, mine, strict=True)]
+        )
         for item, answer in zip(mine, answers, strict=True):
-            right_pages += tuple(answer.selected_pages) == tuple(item.relevant_pages)
+            if policy.mode == "select":
+                selecting += 1
+                right_pages += tuple(answer.selected_pages) == tuple(item.relevant_pages)
             wanted = item.answers or tuple(turn.text for turn in item.turns if turn.kind == "answer")
             right_answers += answer.text.strip() in {text.strip() for text in wanted}
-    count = max(1, len(items))
-    figures = {"generated/pages": right_pages / count, "generated/answers": right_answers / count}
+    figures = {"generated/answers": right_answers / max(1, len(items))}
+    if selecting:
+        figures["generated/pages"] = right_pages / selecting
     return {"step": step, "kind": "generation", "generated/samples": len(items), **figures}
+
+
+def policy_of(turns: Sequence[Turn], encoder: Encoder) -> ReadingPolicy:
+    """Reads a question as this conversation went: as many calls, thinking or not, with room for twice its words."""
+    calls = [turn for turn in turns if turn.kind == "call"]
+    defaults = ReadingPolicy()
+    words = sum(encoder.count_text(turn.text) for turn in turns if turn.kind in ("think", "answer"))
+    return ReadingPolicy(
+        mode="select" if calls else "visual",
+        rounds=max(1, len(calls)),
+        max_pages=max([defaults.max_pages or 0, *(len(call.pages) for call in calls)]),
+        # text in the place of pages that were selected: they are acknowledged and not given
+        retrieve=not any(turn.kind == "observation" and turn.text for turn in turns) or not any(c.pages for c in calls),
+        think=any(turn.kind == "think" for turn in turns),
+        max_new_tokens=max(256, 1 << (2 * words).bit_length()),
+    )
