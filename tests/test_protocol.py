@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -141,6 +142,13 @@ def test_an_impossible_order_says_what_may_follow():
 def test_pieces_are_control_tokens_texts_and_images():
     kinds = {(piece.kind, piece.value in CONTROL.names()) for piece in layout(EXAMPLE)}
     assert kinds == {("control", True), ("text", False), ("image", True)}
+    assert {piece.page for piece in layout(EXAMPLE) if piece.kind != "image"} == {0}, "only a picture has a page"
+
+
+def test_pages_stand_in_ascending_order_however_they_were_given():
+    read = tuple(Excerpt(page=page, start=0, text=f"text of {page}") for page in (400, 2))
+    text = spelled(layout((Turn(kind="prompt", text="q", pages=(64, 8, 300, 1), excerpts=read),)))
+    assert re.findall(r"\[Image (\d+)\]", text) == ["1", "2", "8", "64", "300", "400"]
 
 
 def test_nothing_selected_is_said_so():
@@ -307,6 +315,7 @@ def test_the_schema_holds_range_and_length():
         "additionalProperties": False,
     }
     assert call_schema((), 2)["properties"]["indices"] == {"type": "array", "minItems": 0, "maxItems": 0}
+    assert json.dumps(call_schema(range(3, 6), 2)) == json.dumps(schema), "any sequence of pages will do"
     assert call_schema((3, 4), None)["properties"]["indices"]["maxItems"] == 2
     assert call_schema((3, 4), 8)["properties"]["indices"]["maxItems"] == 2
 
