@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -146,11 +148,70 @@ def test_rouge_l_is_not_the_same_both_ways():
 # ── Chinese ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@functools.cache
+def dictionary_words() -> list[str]:
+    import jieba
+
+    jieba.initialize()
+    return sorted(word for word, frequency in jieba.dt.FREQ.items() if frequency)
+
+
+@functools.cache
+def rare_characters() -> list[str]:
+    return [word for word in dictionary_words() if len(word) == 1 and word > "\u4e00"][::7] + list("鿃鿎龪x7.%")
+
+
 @settings(deadline=None)
 @given(chinese_texts)
 def test_words_are_those_of_jieba(text):
     import jieba
 
+    assert list(cut_words(text)) == jieba.lcut(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # an ambiguity, a new word, names: the dictionary and the Markov model both have their say
+        "小明硕士毕业于中国科学院计算所，后在日本京都大学深造",
+        "工信处女干事每月经过下属科室都要亲口交代24口交换机等技术性器件的安装工作",
+        "他来到了网易杭研大厦，李小福是创新办主任也是云计算方面的专家",
+        "龘靐齉爩，魑魅魍魉；孙燕姿和欧阳娜娜、司马光在一起",
+        # Latin letters and digits inside, beside and in place of words
+        "T恤、B超、卡拉OK、AA制，C++和AT&T，iPhone12 Pro涨了3.14%，v1.2.3-rc#4_z9",
+        "A股Z世代0起点9成 azAZ09 x%y 7.5% a.b 1.a .5 %",
+        # the first and the last character that counts as Chinese, and their neighbours outside
+        "一丁䷿㐀鿕鿔鿖𠀀 一鿕 鿕一鿖",
+        "一\r\n二\r三\n\n四\t五\u3000六  七",
+        "我",
+        "",
+    ],
+)
+def test_words_of_chosen_texts_are_those_of_jieba(text):
+    import jieba
+
+    assert list(cut_words(text)) == jieba.lcut(text)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1))
+def test_words_of_the_dictionary_in_any_order_are_cut_as_jieba_does(seed):
+    """Frequent and rare words without a space between: many splits compete, some at equal odds."""
+    import jieba
+
+    chosen = random.Random(seed)
+    text = "".join(chosen.choices(dictionary_words(), k=chosen.randint(1, 40)))
+    assert list(cut_words(text)) == jieba.lcut(text)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1))
+def test_runs_of_rare_characters_are_cut_as_jieba_does(seed):
+    """Characters that form no words of the dictionary: the Markov model alone groups them."""
+    import jieba
+
+    chosen = random.Random(seed)
+    text = "".join(chosen.choices(rare_characters(), k=chosen.randint(1, 30)))
     assert list(cut_words(text)) == jieba.lcut(text)
 
 
