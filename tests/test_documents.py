@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sys
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from seer.errors import DocumentNotFound, InputError
-from seer.rendering import STYLES, docx, load, pdfsource, png_bytes, render_text, scans
+from seer.rendering import STYLES, docx, load, pdf, pdfsource, png_bytes, render_text, scans
 from seer.rendering.fonts import load_font
 from seer.rendering.htmltext import html_text
 from seer.rendering.pageranges import parse_pages
@@ -176,6 +177,21 @@ def test_docx(tmp_path):
     assert load(written(tmp_path, "no-suffix", make_docx(body))).text == "Hello\tthere\nnew\na\tb\n"
 
 
+def test_a_table_within_a_cell_is_said_once(tmp_path):
+    def cell(*inside: str) -> str:
+        return f"<w:tc>{''.join(inside)}</w:tc>"
+
+    def said(text: str) -> str:
+        return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+    inner = (
+        f"<w:tbl><w:tr>{cell(said('c'))}<w:sdt><w:sdtContent>{cell(said('d'))}</w:sdtContent></w:sdt></w:tr></w:tbl>"
+    )
+    outer = f"<w:tbl><w:tr>{cell(said('a'), inner, said('z'))}{cell(said('b'))}</w:tr></w:tbl>"
+    body = f"<w:document {WORD}><w:body>{outer}</w:body></w:document>"
+    assert load(written(tmp_path, "nested.docx", make_docx(body))).text == "a c\td z\tb\n"
+
+
 def test_hostile_docx(tmp_path, monkeypatch):
     monkeypatch.setattr(docx, "MAX_XML_BYTES", 1 << 20)
     for body, said in (
@@ -283,6 +299,30 @@ def test_scans_are_read_once_and_text_pages_are_not(tmp_path, monkeypatch):
     assert picture.text == "read by eye\n" and picture.style.name == "image"
 
 
+def test_whatever_is_opened_of_a_pdf_is_closed_under_the_lock(tmp_path, monkeypatch):
+    raw = pytest.importorskip("pypdfium2.raw")
+    under_lock: dict[str, set[bool]] = {}
+
+    def watched(name: str, call):
+        def close(*arguments):
+            under_lock.setdefault(name, set()).add(pdfsource.PDFIUM_LOCK._is_owned())
+            return call(*arguments)
+
+        return close
+
+    names = ("FPDF_ClosePage", "FPDFText_ClosePage", "FPDFBitmap_Destroy", "FPDF_CloseDocument")
+    for name in names:
+        monkeypatch.setattr(raw, name, watched(name, getattr(raw, name)))
+    document = load(written(tmp_path, "a.pdf", make_pdf(2)))
+    document.page(1).image()
+    document.page(2).line_boxes()
+    pdfsource.PdfFile(make_pdf(1), "b.pdf").picture_share(0)
+    assert len(list(pdf.rasterise(make_pdf(2)))) == 2
+    del document
+    gc.collect()
+    assert under_lock == {name: {True} for name in names}
+
+
 def test_some_unreadable_pages_warn(tmp_path, monkeypatch):
     monkeypatch.setattr(pdfsource, "ocr_installed", lambda: False)
     pages = [make_pdf(1), scanned_pdf(np.full((100, 300), 200, np.uint8))]
@@ -310,6 +350,46 @@ def test_real_ocr_reads_a_picture(tmp_path):
     image = render_text("The quick brown fox\njumps over 1234 dogs", "large", "x").page(1).image()
     document = load(written(tmp_path, "scan.png", png_bytes(image)))
     assert "quick brown fox" in document.text and "1234" in document.text
+
+
+def encoded(image: Image.Image, kind: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white(tmp_path, mode):
+    ink = Image.new("LA", (60, 40), (0, 0))
+    ink.paste((0, 255), (10, 10, 30, 30))
+    picture, options = ink.convert(mode) if mode != "P" else Image.new("P", (60, 40), 1), {}
+    if mode == "P":  # both colours are black, and one of them is none
+        picture.putpalette([0] * 6)
+        picture.paste(0, (10, 10, 30, 30))
+        options = {"transparency": 1}
+    image = load(written(tmp_path, "a.png", encoded(picture, "PNG", **options)), ocr="never").page(1).image()
+    assert (image[0, 0] == 255).all() and (image[20, 20] == 0).all()
+
+
+@pytest.mark.parametrize(("orientation", "shape"), [(1, (40, 60)), (3, (40, 60)), (6, (60, 40)), (8, (60, 40))])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_a_photograph_stands_upright(tmp_path, kind, orientation, shape):
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    data = encoded(Image.new("L", (60, 40), 200), kind, exif=exif)
+    assert load(written(tmp_path, "photo", data), ocr="never").page(1).image().shape[:2] == shape
+
+
+def test_a_picture_whose_notes_are_damaged_is_shown_as_it_is(tmp_path):
+    data = encoded(Image.new("L", (60, 40), 200), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
+    assert load(written(tmp_path, "photo", data), ocr="never").page(1).image().shape == (40, 60)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_of_grey_keep_their_shades(tmp_path, kind):
+    shades = np.linspace(0, 65535, 256 * 40).reshape(40, 256).astype(np.uint16)
+    image = load(written(tmp_path, "deep", encoded(Image.fromarray(shades), kind)), ocr="never").page(1).image()
+    assert (image == shades >> 8).all()
 
 
 def test_huge_pictures_are_bounded(tmp_path, monkeypatch):

@@ -82,10 +82,13 @@ def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArra
         num_pages = len(pdf)
     try:
         for index in range(num_pages):
-            with PDFIUM_LOCK, closing(pdf[index]) as page:
-                with closing(page.render(scale=dpi / 72, grayscale=True)) as bitmap:
-                    image = bitmap.to_numpy()
-                    image = image.reshape(image.shape[:2]).copy()
+            with (
+                PDFIUM_LOCK,
+                closing(pdf[index]) as page,
+                closing(page.render(scale=dpi / 72, grayscale=True)) as bitmap,
+            ):
+                image = bitmap.to_numpy()
+                image = image.reshape(image.shape[:2]).copy()
             yield image
     finally:
         with PDFIUM_LOCK:

@@ -99,7 +99,10 @@ class PdfFile:
 
     def draw(self, index: int, dpi: float) -> NDArray[np.uint8]:
         """The page as uint8 (height, width, 3), or (height, width) where it holds no colour."""
-        with self._page(index) as page, closing(page.render(scale=self.scale(index, dpi), rev_byteorder=True)) as bitmap:
+        with (
+            self._page(index) as page,
+            closing(page.render(scale=self.scale(index, dpi), rev_byteorder=True)) as bitmap,
+        ):
             image = np.array(bitmap.to_numpy()[:, :, :3])
         width, height = self.size_px(index, dpi)
         if image.shape[:2] != (height, width):

@@ -217,7 +217,8 @@ def _on_paper(image: Image.Image) -> Image.Image:
     from PIL import Image as Pillow
     from PIL import ImageOps
 
-    image = ImageOps.exif_transpose(image)
+    if _is_turned(image):
+        image = ImageOps.exif_transpose(image)
     mode = "L" if image.mode in ("1", "L", "LA") or image.mode.startswith("I") else "RGB"
     if image.mode.startswith("I"):
         values = np.asarray(image)
@@ -227,6 +228,16 @@ def _on_paper(image: Image.Image) -> Image.Image:
         colours = image.convert("RGBA")
         image = Pillow.alpha_composite(Pillow.new("RGBA", colours.size, "white"), colours)
     return image.convert(mode)
+
+
+def _is_turned(image: Image.Image) -> bool:
+    """Whether the camera says that it was held sideways; what it says may be damaged where the picture is not."""
+    from PIL.ExifTags import Base
+
+    try:
+        return image.getexif().get(Base.Orientation, 1) in range(2, 9)
+    except _BROKEN_IMAGE:
+        return False
 
 
 def _check_size(size_px: tuple[int, int], name: str) -> None:
