@@ -16,7 +16,7 @@ from dataclasses import replace
 from seer.citations import find_citations
 from seer.encoding import Encoder
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
-from seer.errors import EngineError, InputError, ProtocolError
+from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
 from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
 from seer.protocol import (
     CONTROL,
@@ -30,6 +30,7 @@ from seer.reading_state import (
     OnStep,
     OnText,
     ReadingState,
+    fitting_pages,
     full_text_prompt,
     full_text_tokens,
     gate_mode,
@@ -37,7 +38,7 @@ from seer.reading_state import (
     pages_at_once,
     usage_of,
 )
-from seer.schema import Answer, Document, Status, Turn
+from seer.schema import Answer, Document, Fault, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
 
 Conversation = Generator[list[Request], list[Generation], Answer]
@@ -79,8 +80,14 @@ def converse(
     try:
         answer = yield from _converse(state, selector)
     except (EngineError, ProtocolError) as error:
+        fault: Fault = "request" if isinstance(error, PromptTooLong) else "engine"
         answer = Answer(
-            text="", status=Status.FAILED, cause=str(error), trace=tuple(state.steps), usage=usage_of(state)
+            text="",
+            status=Status.FAILED,
+            cause=str(error),
+            fault="" if isinstance(error, ProtocolError) else fault,
+            trace=tuple(state.steps),
+            usage=usage_of(state),
         )
     finally:
         engine.forget(key)
@@ -149,9 +156,10 @@ def _select(
     room = policy.max_call_tokens if required else policy.max_new_tokens
     for attempt in range(policy.reasks + 1):
         request = state.request(constraint, room)
-        if attempt and policy.temperature == 0:
-            # greedy decoding would say the same again
-            request = replace(request, sampling=Sampling(room, 0.7, 0.95, 0, policy.seed + attempt))
+        if attempt:
+            # greedy decoding would say the same again, and so would the same seed
+            drawn = request.sampling if policy.temperature else Sampling(room, 0.7, 0.95)
+            request = replace(request, sampling=replace(drawn, seed=policy.seed + attempt))
         (generation,) = yield [request]
         _raise_failure(generation)
         if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
@@ -225,7 +233,8 @@ def _note(state: ReadingState, parsed: ParsedCall, generation: Generation) -> No
 def _scan_chunks(
     state: ReadingState, costs: Sequence[int], room: int
 ) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
-    """Select within every chunk of pages at once; returns the union, at most as many pages as one request holds."""
+    """Select within every chunk of pages at once; returns the union, at most as many pages as one request holds with room
+    for their text. Where that is fewer, every chunk's first pages go before any chunk's second ones."""
     policy, document = state.policy, state.document
     requests, runs = [], chunk_pages(costs, room)
     for n, run in enumerate(runs):
@@ -235,20 +244,21 @@ def _scan_chunks(
         sampling = state.sampling(policy.max_call_tokens)
         shown = {number: document.page(number) for number in pages}
         requests.append(Request(f"{state.key}/{n}", (prompt,), shown, {}, constraint, sampling))
-    generations = yield requests
-    found: list[int] = []
-    for request, run, generation in zip(requests, runs, generations, strict=True):
-        state.engine.forget(request.conversation)
-        _raise_failure(generation)
-        parsed = parse_call_text(generation.raw, tuple(run), policy.max_pages)
-        state.turns.append(request.turns[0])
-        state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
-        found.extend(parsed.pages)
+    found: list[tuple[int, ...]] = []
+    try:
+        generations = yield requests
+        for request, run, generation in zip(requests, runs, generations, strict=True):
+            _raise_failure(generation)
+            parsed = parse_call_text(generation.raw, tuple(run), policy.max_pages)
+            state.turns[:] = request.turns  # each chunk is a conversation of its own
+            state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+            found.append(parsed.pages)
+    finally:
+        for request in requests:
+            state.engine.forget(request.conversation)
     state.turns.clear()
-    limit = len(found)
-    while limit > 1 and sum(costs[page - 1] for page in found[:limit]) > room:
-        limit -= 1
-    return tuple(sorted(found[:limit]))
+    by_turns = itertools.chain.from_iterable(itertools.zip_longest(*found))
+    return fitting_pages(state, [page for page in by_turns if page is not None], costs, room)
 
 
 # ── Stage 2: retrieve ────────────────────────────────────────────────────────────────────────────
@@ -341,4 +351,5 @@ def _finish(state: ReadingState) -> Answer:
 
 def _raise_failure(generation: Generation) -> None:
     if generation.finish == "error":
-        raise EngineError(generation.error or "the engine failed without saying why")
+        kind = PromptTooLong if generation.too_long else EngineError
+        raise kind(generation.error or "the engine failed without saying why")

@@ -45,3 +45,7 @@ class EngineError(SeerError, RuntimeError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class PromptTooLong(EngineError):
+    """A request that takes more than the engine can, however often it is asked."""

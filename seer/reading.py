@@ -10,6 +10,7 @@ What happens in one conversation is in `seer.conversation`; here conversations a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -62,7 +63,9 @@ async def _advance_in_thread(conversation: Conversation, said: list[Generation] 
     try:
         return await asyncio.shield(step)
     except asyncio.CancelledError:
-        await asyncio.wait({step})  # while it runs, the conversation cannot be closed
+        while not step.done():  # while it runs, the conversation cannot be closed, however often that is asked
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({step})
         raise
 
 

@@ -183,6 +183,22 @@ def pages_at_once(state: ReadingState) -> tuple[list[int], int]:
     return [max(of_page) for of_page in zip(*shares, strict=True)], whole
 
 
+def fitting_pages(state: ReadingState, pages: Sequence[int], costs: Sequence[int], room: int) -> tuple[int, ...]:
+    """Of these pages the first that one request holds, at least one; where their text is retrieved, with half of the
+    window left for that. Ascending."""
+    limits = [(costs, room)]
+    if state.encoder is not None and state.policy.retrieve:
+        limits.append((page_tokens(state, state.encoder), page_room(state, state.encoder) // 2))
+    kept: list[int] = []
+    taken = [0] * len(limits)
+    for page in pages:
+        then = [before + each[page - 1] for before, (each, _) in zip(taken, limits, strict=True)]
+        if not kept or all(sum_of <= most for sum_of, (_, most) in zip(then, limits, strict=True)):
+            kept.append(page)
+            taken = then
+    return tuple(sorted(kept))
+
+
 def page_tokens(state: ReadingState, encoder: Encoder) -> list[int]:
     """Tokens of each page in a prompt: its label, markers and vision tokens."""
     return [

@@ -351,11 +351,16 @@ class Step(Record):
     """How the output departed from the protocol, by name."""
 
 
+Fault = Literal["", "engine", "request"]
+
+
 class Answer(Record):
     text: str
     status: Status
     cause: str = ""
     """Why, where the status is `failed`."""
+    fault: Fault = ""
+    """Where it failed without the model's doing: `engine`, and asking again may help; `request`, too long to be served."""
     selected_pages: tuple[int, ...] = ()
     citations: tuple[Citation, ...] = ()
     usage: Usage = Usage()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from fakes import make_document
 
 from seer.engines.base import Request, Sampling, SelectConstraint
-from seer.engines.hf import HFEngine
+from seer.engines.hf import HFEngine, TextStream
+from seer.errors import InputError
 from seer.policy import ReadingPolicy
 from seer.protocol import CONTROL, parse_call_text, render_call
 from seer.reading import Reader
@@ -237,3 +240,80 @@ def test_what_was_said_is_said_again(small_checkpoint):
     assert engine.num_recalled == 3
     assert replies[1] is said
     assert (len(replies[2].ids), "".join(heard)) == (5, "".join(text for _, text in said.parts))
+
+
+# ── What fails in a batch ────────────────────────────────────────────────────────────────────────
+
+
+def damaged(page):
+    raise InputError(f"page {page.number} is damaged")
+
+
+def test_a_page_that_cannot_be_drawn_fails_its_own_request(engine):
+    bad = make_document(["nobody can draw this\n"])
+    bad.page(1).attach(damaged)
+    sampling = Sampling(max_new_tokens=4)
+    broken = Request("broken", (Turn(kind="prompt", text="q", pages=(1,)),), {1: bad.page(1)}, sampling=sampling)
+    good = [prompt(f"question {n}", sampling=sampling) for n in range(2)]
+    first, failed, second = engine.generate([good[0], broken, good[1]])
+    assert (failed.finish, failed.error, failed.too_long) == ("error", "page 1 is damaged", False)
+    assert [first.ids, second.ids] == [engine.generate([one])[0].ids for one in good]
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_what_memory_does_not_hold_together_is_read_one_by_one(engine, monkeypatch, after):
+    """Out of memory at once, or in the midst of writing."""
+    asked = [prompt(f"question {n}", sampling=Sampling(max_new_tokens=6)) for n in range(3)]
+    expected = [engine.generate([one])[0].ids for one in asked]
+    forward, steps = engine.checkpoint.model.forward, []
+
+    def small(input_ids, **inputs):
+        if len(input_ids) > 1:
+            steps.append(len(input_ids))
+            if len(steps) > after:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
+        return forward(input_ids=input_ids, **inputs)
+
+    monkeypatch.setattr(engine.checkpoint.model, "forward", small)
+    heard: list[str] = []
+    streamed = prompt("a stream", sampling=Sampling(max_new_tokens=6), on_text=heard.append)
+    for one in asked:
+        engine.forget(one.conversation)
+    *said, told = engine.generate([*asked, streamed])
+    assert [one.ids for one in said] == expected
+    if after:  # what was streamed cannot be taken back
+        assert told.finish == "error" and told.error.startswith("CUDA out of memory. Tried to allocate 2 GiB; ")
+    else:
+        assert "".join(heard) == "".join(text for _, text in told.parts)
+
+
+def test_what_is_kept_of_one_conversation_holds_nothing_of_others(small_checkpoint):
+    engine = HFEngine(small_checkpoint, max_batch=4)
+    turns = (Turn(kind="prompt", text="q", pages=(1,)),)
+    alike = [Request(f"c{n}", turns, {1: DOCUMENT.page(1)}, sampling=Sampling(max_new_tokens=3)) for n in range(4)]
+    engine.generate(alike)
+    held = {memory.keys[0].untyped_storage().data_ptr() for memory in engine._memories.values()}
+    sizes = [memory.keys[0].untyped_storage().nbytes() for memory in engine._memories.values()]
+    least = [memory.keys[0].numel() * memory.keys[0].element_size() for memory in engine._memories.values()]
+    assert len(held) == len(alike)
+    assert sizes == least
+
+
+def test_threads_wait_for_each_other(small_checkpoint):
+    engine = HFEngine(small_checkpoint, max_cached_tokens=400)
+    asked = [prompt(f"question {n}", pages=(n % 3 + 1,), sampling=Sampling(max_new_tokens=5)) for n in range(12)]
+    expected = [HFEngine(small_checkpoint).generate([one])[0].ids for one in asked]
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(lambda one: engine.generate([one])[0].ids, asked))
+    assert said == expected
+
+
+def test_half_a_character_before_a_control_token_is_no_part_of_what_follows(engine):
+    heard: list[tuple[str, str]] = []
+    encoder = engine.encoder
+    stream = TextStream(encoder, lambda text: heard.append(("", text)), lambda name: heard.append((name, "")))
+    *_, first = encoder.encode_text("\U00010348")[:1]  # one token of several, of a character without a token of its own
+    for token in (first, encoder.control(CONTROL.close_think), *encoder.encode_text("yes")):
+        stream(token)
+    assert heard[1] == (CONTROL.close_think, "")
+    assert "".join(text for _, text in heard[2:]) == "yes"

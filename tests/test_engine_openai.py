@@ -293,6 +293,25 @@ def test_what_will_not_pass_is_asked_once(status):
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (413, "too large"),
+        (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."),
+        (400, "The decoder prompt (length 9000) is longer than the maximum model length of 8192."),
+        (400, '"code": "context_length_exceeded"'),
+    ],
+)
+def test_what_is_too_long_for_a_server_is_told_apart(status, message):
+    raw = json.dumps({"error": {"message": message}}).encode()
+    with engine_for(lambda body, n: Say(status=status, raw=raw)) as (engine, server):
+        (said,) = engine.generate([FREE])
+        answer = Reader(engine, policy=ReadingPolicy(mode="visual")).ask(DOCUMENT, "q")
+    assert said.too_long and not said.retryable
+    assert answer.fault == "request"
+    assert len(server.asked) == 2
+
+
 def test_a_server_that_stays_broken_is_given_up_and_the_others_go_on():
     def script(body: dict[str, Any], number: int) -> Say:
         return Say(status=500) if "broken" in json.dumps(body) else Say("fine")

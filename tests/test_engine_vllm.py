@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from fakes import make_document, small_encoder
+from fakes import draw_noise, make_document, small_encoder
 
 from seer.engines import vllm
-from seer.engines.background import BackgroundLoop
+from seer.engines.background import BackgroundEngine, BackgroundLoop
+from seer.engines.base import Request
 from seer.engines.drawn import DrawnPages
 from seer.errors import ConfigError, InputError, ModelError
 from seer.protocol import CONTROL
-from seer.schema import Turn
+from seer.schema import Page, Turn
 from seer.systems.base import build_engine, parse_engine_arguments
 
 
@@ -66,7 +71,7 @@ def test_engine_arguments_are_read_from_text():
 
 
 def test_pages_are_drawn_once_a_conversation_and_within_bounds():
-    drawn: DrawnPages[str] = DrawnPages(max_pages=4)
+    drawn: DrawnPages[str] = DrawnPages(len, max_bytes=4)
     draws: list[str] = []
 
     def draw(key: str) -> str:
@@ -82,6 +87,43 @@ def test_pages_are_drawn_once_a_conversation_and_within_bounds():
     drawn.forget("a")
     drawn.forget("never seen")
     assert len(drawn) == 1
+    drawn.get("d", "huge", lambda: "a picture beyond the bound stands alone")
+    assert len(drawn) == 1
+
+
+def test_pages_are_drawn_beside_the_loop_in_which_vllm_replies():
+    threads: set[str] = set()
+
+    def draw(page: Page) -> np.ndarray:
+        threads.add(threading.current_thread().name)
+        return draw_noise(page)
+
+    document = make_document(["a", "b"])
+    for page in document:
+        page.attach(draw)
+    engine = vllm.VLLMEngine.__new__(vllm.VLLMEngine)
+    BackgroundEngine.__init__(engine, vllm._image_bytes)
+    engine.encoder, engine._numbers, engine._llm = small_encoder(), itertools.count(), Replies()
+    turns = (Turn(kind="prompt", text="what?", pages=(1, 2)),)
+    request = Request("c", turns, {page.number: page for page in document})
+    encoded = engine.encoder.encode(turns, request.page_sizes)
+    said = engine.run(engine._send(request, encoded, (), SimpleNamespace(structured_outputs=None)))
+    engine._loop.close()
+    assert said.prompt_tokens == len(encoded)
+    assert threads and "seer-vllm" not in threads
+    assert [image.size for image in engine._llm.prompt["multi_modal_data"]["image"]] == [(112, 84)] * 2
+
+
+class Replies:
+    """vLLM, as far as one request sees it."""
+
+    async def generate(self, prompt, sampling, request_id):
+        self.prompt = prompt
+        document = make_document(["a", "b"])
+        turns = [Turn(kind="prompt", text="what?", pages=(1, 2))]
+        whole = small_encoder().encode(turns, {page.number: (112, 84) for page in document})
+        completion = SimpleNamespace(token_ids=[small_encoder().stop_ids[0]], finish_reason="stop")
+        yield SimpleNamespace(prompt_token_ids=whole.ids, num_cached_tokens=0, outputs=[completion])
 
 
 def test_a_background_loop_serves_threads_and_other_loops():

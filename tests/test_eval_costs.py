@@ -79,6 +79,17 @@ def test_probes_are_taken_once_for_what_a_run_holds(tmp_path):
     assert load_run(tmp_path).probes == probes
 
 
+def test_what_an_engine_keeps_beyond_conversations_is_dropped_before_each_probe(tmp_path):
+    system = make_system()
+    predict(records(3), system, tmp_path, PredictOptions(batch_size=1))
+    engine, happened = system.reader.engine, []
+    generate = engine.generate
+    engine.drop_caches = lambda: happened.append("drop")
+    engine.generate = lambda requests: happened.append("ask") or generate(requests)
+    probe_run(records(3), system, tmp_path)
+    assert happened == ["drop", "ask"] * 3
+
+
 def test_a_text_run_is_probed_with_its_text(tmp_path):
     system = make_system("text")
     predict(records(1), system, tmp_path)

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from seer.errors import ConfigError, EngineError, InputError
 from seer.evaluation.longbench import LongBenchRecord, score_folder
 from seer.evaluation.predict import PredictOptions, predict
-from seer.evaluation.predicting import answer_every
+from seer.evaluation.predicting import answer_every, is_worth_retrying
 from seer.evaluation.runfiles import RunFolder, read_manifest, read_predictions, to_line
 from seer.evaluation.truncation import cut_middle
 from seer.schema import Answer, Excerpt, Prediction, Status, Step, Turn, Usage
-from seer.systems.base import Task
+from seer.systems.base import Task, build_system
 
 
 def records(number: int, task: str = "hotpotqa") -> list[LongBenchRecord]:
@@ -104,6 +104,24 @@ def test_a_system_that_loses_answers_fails_by_name():
 
     (answer,) = answer_every([Task("1", "text", "question")], Loses())
     assert "gave 0 answers to 1 questions" in answer.cause
+
+
+def test_one_question_that_cannot_be_asked_fails_alone():
+    system = build_system("seer", engine="scripted")
+    engine = system.reader.engine
+    answers = system.answer_batch([Task("1", "text", "who?"), Task("2", "text", " "), Task("3", "", "who?")])
+    assert [answer.status for answer in answers] == [Status.ANSWERED, Status.FAILED, Status.FAILED]
+    assert "question is empty" in answers[1].cause
+    assert len(engine.requests) == 2, "the others are not asked again"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "again"), [("engine", "call", True), ("request", "prompt", False), ("", "call", False)]
+)
+def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(fault, kind, again):
+    step = Step(turn=Turn(kind=kind), finish="stop" if kind == "call" else "")
+    answer = Answer(text="", status=Status.FAILED, cause="why", fault=fault, trace=(step,))
+    assert is_worth_retrying(answer) == again
 
 
 def test_silence_is_not_retried(tmp_path):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from fakes import make_document, small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.conversation import split_answer
+from seer.conversation import Conversation, split_answer
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
 from seer.protocol import render_call
-from seer.reading import Reader
+from seer.reading import Reader, read_one
 from seer.schema import Status
 from seer.selection.base import AllPages, FirstPages, OraclePages, RandomPages
 
@@ -122,6 +125,17 @@ def test_reask_asks_again_and_does_not_show_the_model_its_fault():
     assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [("out_of_range", "duplicate"), ()]
     assert asked.engine.requests[0].turns == asked.engine.requests[1].turns
     assert asked.engine.requests[1].sampling.temperature > 0  # greedy would say the same again
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_no_reask_draws_as_before(temperature):
+    asked = reader(calls(BAD, BAD, BAD), on_invalid_call="reask", reasks=2, temperature=temperature, seed=7)
+    asked.ask(DOCUMENT, "q")
+    drawn = [request.sampling for request in asked.engine.requests[:3]]
+    assert len({*drawn}) == 3
+    assert drawn[0].seed == 7
+    if temperature:
+        assert {sampling.temperature for sampling in drawn} == {temperature}
 
 
 def test_reask_gives_up_and_drops():
@@ -284,6 +298,31 @@ def test_running_out_of_tokens_is_a_failure_with_a_cause():
     answer = reader(oracle_script(think="long " * 50, answer="x"), max_new_tokens=8).ask(DOCUMENT, "q")
     assert answer.status is Status.FAILED
     assert answer.cause == "no answer within the token limit"
+
+
+def test_a_conversation_that_is_cancelled_twice_is_closed_all_the_same():
+    go_on = threading.Event()
+
+    def slow() -> Conversation:
+        try:
+            go_on.wait(20)
+            yield []
+        finally:
+            closed.append(True)
+
+    async def leave() -> None:
+        reading = asyncio.create_task(read_one(slow(), None, in_thread=True))
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+            reading.cancel()
+        await asyncio.sleep(0.02)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    closed: list[bool] = []
+    asyncio.run(leave())
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("question", ["", "  \n\t"])

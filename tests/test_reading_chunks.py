@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from fakes import make_document, small_encoder
 
+from seer.conversation import converse
+from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
+from seer.evaluation.predicting import is_worth_retrying
 from seer.policy import ReadingPolicy
 from seer.reading import Reader
-from seer.schema import Page
+from seer.schema import Page, Status
 
 
 def test_a_document_longer_than_the_window_is_scanned_in_chunks():
@@ -45,3 +49,59 @@ def test_chunks_fit_the_window_and_the_bytes_that_an_engine_takes():
     assert len(scans[0]) < 5, "few small pages: the window is what ends their chunk"
     assert scans[-1] == (16,), "a page of nearly all the bytes stands alone"
     assert answer.selected_pages == (2,), "both together are more than one request takes"
+
+
+class OneChunkFails(ScriptedEngine):
+    """Answers all requests of a batch but one."""
+
+    failing = 0
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        failed = Generation(finish="error", error="the connection broke")
+        return [
+            failed if index == self.failing and len(requests) > 1 else self._one(request)
+            for index, request in enumerate(requests)
+        ]
+
+
+SCANNED = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_whichever_chunk_fails_the_answer_says_why_and_may_be_asked_for_again(failing):
+    document = make_document([f"page {i}\n" for i in range(1, 61)])
+    engine = OneChunkFails(oracle_script(), small_encoder(), max_positions=480)
+    engine.failing = failing
+    answer = Reader(engine, policy=SCANNED).ask(document, "q")
+    assert (answer.status, answer.cause, answer.fault) == (Status.FAILED, "the connection broke", "engine")
+    assert is_worth_retrying(answer)
+    assert {request.conversation for request in engine.requests} <= {*engine.forgotten}
+
+
+def test_a_scan_that_is_given_up_leaves_no_conversation_behind():
+    document = make_document([f"page {i}\n" for i in range(1, 41)])
+    engine = ScriptedEngine(oracle_script(), small_encoder(), max_positions=480)
+    conversation = converse(document, "q", engine, policy=SCANNED)
+    asked = next(conversation)
+    conversation.close()
+    assert {request.conversation for request in asked} <= {*engine.forgotten}
+
+
+def test_of_too_many_pages_every_chunk_keeps_some_and_their_text_has_room():
+    text = "The ledger of the harbour names every ship and its cargo. "
+    document = make_document([f"{text * 3}Page {n}.\n" for n in range(1, 41)])
+
+    def greedy(request: Request) -> str:
+        required = request.constraint is not None and request.constraint.required
+        pages = request.constraint.allowed[-5:] if required else ()
+        return oracle_script(pages=pages, answer="found")(request)
+
+    engine = ScriptedEngine(greedy, small_encoder(), max_positions=700)
+    answer = Reader(engine, policy=SCANNED).ask(document, "q")
+    chunks = [request.constraint.allowed for request in engine.requests if request.constraint]
+    assert len(chunks) > 1
+    assert all({*chunk} & {*answer.selected_pages} for chunk in chunks), "no chunk is left out for those before it"
+    assert 2 * answer.usage.vision < answer.usage.prompt < 700
+    (observed,) = [step.turn for step in answer.trace if step.turn.kind == "observation"]
+    assert {excerpt.page for excerpt in observed.excerpts} == {*answer.selected_pages}
+    assert answer.usage.retrieved > 200

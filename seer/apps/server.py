@@ -27,7 +27,7 @@ from seer.apps.serving_metrics import ServerMetrics
 from seer.apps.serving_reading import ReadingDesk, ServedEngine
 from seer.apps.serving_settings import ServeSettings
 from seer.apps.serving_stream import Stream
-from seer.errors import DocumentNotFound, EngineError, SeerError
+from seer.errors import DocumentNotFound, EngineError, PromptTooLong, SeerError
 from seer.policy import ReadingPolicy
 from seer.schema import Answer, Document
 
@@ -66,7 +66,7 @@ class Server:
     async def _answer(
         self, asked: Asked, owner: str, facts: dict[str, Any], stream: Stream | None = None
     ) -> tuple[Document, Answer]:
-        """Read and count. Raises EngineError where the engine gave no reply."""
+        """Read and count. Raises EngineError where the engine gave no reply, PromptTooLong where it cannot."""
         self.metrics.running.inc()
         try:
             document, answer = await self.desk.answer(asked, owner, stream.listener() if stream else None)
@@ -79,6 +79,8 @@ class Server:
         usage = answer.usage
         facts |= {"answer": str(answer.status), "pages": len(document.pages), "selected": len(answer.selected_pages)}
         facts |= {"prompt_tokens": usage.prompt, "full_text_tokens": usage.full_text, "cached_tokens": usage.cached}
+        if answer.fault == "request":
+            raise PromptTooLong(answer.cause)
         if reply.engine_failed(answer):
             raise EngineError(answer.cause)
         return document, answer
@@ -239,6 +241,8 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
         return 499, reply.error_body("the client hung up", "invalid_request_error", "client_gone")
     if isinstance(error, TimeoutError):
         return 504, reply.error_body("reading took longer than this server allows", "server_error", "timeout")
+    if isinstance(error, PromptTooLong):
+        return 400, reply.error_body(str(error), "invalid_request_error", "context_length_exceeded")
     if isinstance(error, EngineError):
         if error.retryable:
             return 429, reply.error_body(str(error), "rate_limit_error", "too_many_requests")
@@ -255,7 +259,8 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
 async def _respond(request: Request, error: Exception) -> Response:
     status, body = describe_error(error)
     request.state.facts["error"] = body["error"]["code"]
-    return _json_response(body, status, {"Retry-After": "1"} if status == 429 else None)
+    headers = dict(getattr(error, "headers", None) or {})  # the methods that a path allows, for one
+    return _json_response(body, status, headers | ({"Retry-After": "1"} if status == 429 else {}))
 
 
 def _json_response(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:

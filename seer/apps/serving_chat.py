@@ -22,7 +22,10 @@ from seer.errors import InputError
 
 MAX_TALK_CHARS = 4_000
 MAX_SOURCES = 64
-UNSUPPORTED = ("tools", "tool_choice", "functions", "function_call", "logprobs", "response_format", "logit_bias")
+UNSUPPORTED = (
+    *("tools", "tool_choice", "functions", "function_call", "response_format", "audio"),
+    *("logprobs", "top_logprobs", "logit_bias", "stop", "frequency_penalty", "presence_penalty"),
+)
 
 
 @dataclass(frozen=True)

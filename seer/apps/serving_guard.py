@@ -100,7 +100,8 @@ class Guard:
             owner = self.keys.owner(headers.get("authorization", ""))
             if owner is None:
                 message = "no valid API key; send it as 'Authorization: Bearer KEY'"
-                await _refuse(send, 401, error_body(message, "authentication_error", "invalid_api_key"))
+                body = error_body(message, "authentication_error", "invalid_api_key")
+                await _refuse(send, 401, body, (b"www-authenticate", b"Bearer"))
                 return
             scope["state"]["owner"] = owner
         length = headers.get("content-length", "")
@@ -131,8 +132,8 @@ class Guard:
         return error_body(message, "invalid_request_error", "request_too_large")
 
 
-async def _refuse(send: Send, status: int, body: dict[str, Any]) -> None:
+async def _refuse(send: Send, status: int, body: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
     raw = json.dumps(body).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
 from seer.engines.base import Generation, Request, generate_all
@@ -25,9 +25,10 @@ class BackgroundEngine(ABC, Generic[Picture]):
     name: str
     max_concurrent: int
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[Picture], int]) -> None:
+        """`size`: the bytes that a picture takes."""
         self._loop = BackgroundLoop(self.name)
-        self._drawn: DrawnPages[Picture] = DrawnPages()
+        self._drawn: DrawnPages[Picture] = DrawnPages(size)
 
     @abstractmethod
     async def _generate_one(self, request: Request) -> Generation:

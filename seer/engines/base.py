@@ -77,6 +77,8 @@ class Generation:
     error: str = ""
     retryable: bool = False
     """For an error: the fault lies with the engine or its place, and another may do."""
+    too_long: bool = False
+    """For an error: the request takes more than the engine can."""
 
     @property
     def raw(self) -> str:
@@ -125,6 +127,15 @@ class BoundedEngine(Protocol):
 
     def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
         """What each page takes of them: at most so much, where all pages fit even so, else exactly."""
+        ...
+
+
+@runtime_checkable
+class CachingEngine(Protocol):
+    """An engine that keeps what it computed beyond the end of a conversation."""
+
+    def drop_caches(self) -> None:
+        """Nothing that was computed is used again. Not while a request runs."""
         ...
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from seer.engines.base import Engine, Generation, Request
 from seer.errors import SeerError
+
+_log = logging.getLogger(__name__)
 
 
 class BatchedEngine:
@@ -59,6 +63,9 @@ class BatchedEngine:
                 said = await loop.run_in_executor(self._thread, self.engine.generate, requests)
             except Exception as error:  # the boundary to the engine: its failure is this batch's and nobody else's
                 reason = str(error) if isinstance(error, SeerError) else f"the engine failed: {type(error).__name__}"
+                if not isinstance(error, SeerError):
+                    # where, not what: a message may hold the text that was read
+                    _log.error("%s in\n%s", reason, "".join(traceback.format_tb(error.__traceback__)))
                 said = [Generation(finish="error", error=reason)] * len(batch)
             for (_, answered), generation in zip(batch, said, strict=True):
                 if not answered.done():

@@ -8,19 +8,23 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Picture = TypeVar("Picture")
+MAX_BYTES = 2 << 30
 
 
 class DrawnPages(Generic[Picture]):
-    """Pictures by conversation. Beyond `max_pages` the conversation that is quiet the longest is drawn again if need be."""
+    """Pictures by conversation. Beyond `max_bytes` the conversation that is quiet the longest is drawn again if need be."""
 
-    def __init__(self, max_pages: int = 4096) -> None:
-        self.max_pages = max_pages
+    def __init__(self, size: Callable[[Picture], int], max_bytes: int = MAX_BYTES) -> None:
+        """`size`: the bytes that a picture takes."""
+        self.max_bytes = max_bytes
+        self._size = size
         self._kept: OrderedDict[str, dict[Hashable, Picture]] = OrderedDict()
-        self._count = 0
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return self._count
+        with self._lock:
+            return sum(map(len, self._kept.values()))
 
     def get(self, conversation: str, key: Hashable, draw: Callable[[], Picture]) -> Picture:
         with self._lock:
@@ -31,12 +35,16 @@ class DrawnPages(Generic[Picture]):
         picture = draw()  # outside the lock: drawing takes milliseconds
         with self._lock:
             pages = self._kept.setdefault(conversation, {})
-            self._count += key not in pages
-            pages[key] = picture
-            while self._count > self.max_pages and len(self._kept) > 1:
-                self._count -= len(self._kept.popitem(last=False)[1])
+            if key not in pages:
+                pages[key] = picture
+                self._bytes += self._size(picture)
+            while self._bytes > self.max_bytes and len(self._kept) > 1:
+                self._bytes -= self._taken(self._kept.popitem(last=False)[1])
         return picture
 
     def forget(self, conversation: str) -> None:
         with self._lock:
-            self._count -= len(self._kept.pop(conversation, {}))
+            self._bytes -= self._taken(self._kept.pop(conversation, {}))
+
+    def _taken(self, pages: dict[Hashable, Picture]) -> int:
+        return sum(map(self._size, pages.values()))

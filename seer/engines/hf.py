@@ -9,6 +9,7 @@ Shapes: B rows, H heads, D head size, M cached tokens, T new tokens, V vocabular
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from seer.encoding import Encoded, Encoder, ImageSlot
 from seer.engines.base import Generation, Request, Sampling
 from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
 from seer.engines.growing import growing_cache
-from seer.errors import EngineError, SeerError
+from seer.errors import PromptTooLong, SeerError
 
 if TYPE_CHECKING:
     import torch
@@ -72,37 +73,61 @@ class HFEngine:
         vocabulary = checkpoint.model.get_output_embeddings().weight.shape[0]
         self._grammars = CallGrammars(checkpoint.tokenizer, checkpoint.encoder, vocabulary)
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        self._one_at_a_time = threading.RLock()
         self.images_encoded = 0
 
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer every request; one that cannot be served comes back with finish "error"."""
+        """Answer every request; one that cannot be served comes back with finish "error". Threads wait for each other."""
+        with self._one_at_a_time:
+            return self._generate(requests)
+
+    def forget(self, conversation: str) -> None:
+        with self._one_at_a_time:
+            self._memories.pop(conversation, None)
+
+    # ── One batch ────────────────────────────────────────────────────────────────────────────────
+
+    def _generate(self, requests: Sequence[Request]) -> list[Generation]:
         results: dict[int, Generation] = {}
         rows: list[tuple[int, _Row]] = []
         for index, request in enumerate(requests):
             try:
                 rows.append((index, self._prepare(request)))
             except SeerError as error:
-                results[index] = Generation(finish="error", error=str(error))
+                results[index] = _failed(error)
         # rows of like length beside each other: less padding
         rows.sort(key=lambda item: len(item[1].encoded) - item[1].known)
         for start in range(0, len(rows), self.max_batch):
             batch = rows[start : start + self.max_batch]
-            for (index, _), generation in zip(batch, self._generate_batch([row for _, row in batch]), strict=True):
+            for (index, _), generation in zip(batch, self._try_batch([row for _, row in batch]), strict=True):
                 results[index] = generation
         return [results[index] for index in range(len(requests))]
 
-    def forget(self, conversation: str) -> None:
-        self._memories.pop(conversation, None)
+    def _try_batch(self, rows: list[_Row]) -> list[Generation]:
+        """Where a page cannot be drawn or memory does not do for all, each is tried alone: one fails, not the others."""
+        import torch
 
-    # ── One batch ────────────────────────────────────────────────────────────────────────────────
+        try:
+            return self._generate_batch(rows)
+        except SeerError as error:
+            failed = _failed(error)
+        except torch.OutOfMemoryError as error:
+            told = str(error).partition("\n")[0][:200]
+            failed = Generation(finish="error", error=f"{told}; use fewer pages or a smaller max_cached_tokens")
+        # here nothing holds what the failed batch held
+        if len(rows) == 1:
+            return [failed]
+        # text that was streamed cannot be taken back
+        fresh = [None if row.written and row.request.on_text else self._prepare(row.request) for row in rows]
+        return [failed if row is None else self._try_batch([row])[0] for row in fresh]
 
     def _prepare(self, request: Request) -> _Row:
         encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
         needed = encoded.next_position + request.sampling.max_new_tokens
         if needed > self.max_positions:
-            raise EngineError(
+            raise PromptTooLong(
                 f"the prompt takes {encoded.next_position} positions and {request.sampling.max_new_tokens} tokens may "
                 f"follow; the model has {self.max_positions}: use fewer pages, a denser style or a smaller --max-new-tokens"
             )
@@ -246,11 +271,14 @@ class HFEngine:
             logits = output.logits[:, -1].float()
 
     def _remember(self, rows: list[_Row], ended: Sequence[int], cache: Any, mask: torch.Tensor) -> None:
-        """Keep the keys and values of the rows that ended, without gaps, so that their next stage can go on."""
-        whole = bool(mask.all())
+        """Keep the keys and values of the rows that ended, without gaps, so that their next stage can go on.
+
+        Copies, but of a row that was alone: a view would hold the cache of the whole batch.
+        """
+        alone = len(rows) == 1 and bool(mask.all())
         for b in ended:
             row = rows[b]
-            chosen = slice(None) if whole else mask[b].nonzero().squeeze(1)
+            chosen = slice(None) if alone else mask[b].nonzero().squeeze(1)
             keys = [layer.keys[b][:, chosen] for layer in cache.layers]
             values = [layer.values[b][:, chosen] for layer in cache.layers]
             ids = np.concatenate([row.encoded.ids, np.array(row.written, np.int32)])[: keys[0].shape[1]]
@@ -274,6 +302,9 @@ class TextStream:
 
     def __call__(self, token: int) -> None:
         if token in self._encoder.added_ids:
+            if self._on_text and self._ids:  # half a character: what follows is no part of it
+                self._on_text(self._encoder.decode(self._ids))
+                self._ids.clear()
             if self._on_control and (name := self._encoder.control_name(token)):
                 self._on_control(name)
             return
@@ -284,6 +315,10 @@ class TextStream:
         if not text.endswith("\ufffd") or len(self._ids) > 4:  # a character of UTF-8 has at most four bytes
             self._ids.clear()
             self._on_text(text)
+
+
+def _failed(error: SeerError) -> Generation:
+    return Generation(finish="error", error=str(error), too_long=isinstance(error, PromptTooLong))
 
 
 def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:

@@ -36,7 +36,7 @@ from seer.engines.openai_messages import (
     usage_counts,
 )
 from seer.engines.openai_probe import Abilities, Structure, probe
-from seer.errors import EngineError, SeerError
+from seer.errors import EngineError, PromptTooLong, SeerError
 from seer.protocol import CONTROL, call_schema, call_structural_tag
 from seer.schema import Page
 
@@ -89,7 +89,7 @@ class OpenAIEngine(BackgroundEngine[str]):
         self.admission = Admission(max_concurrent, max_waiting)
         key = key_from_environment(api_key_env)
         self._http = Http(base_url, timeout_s=timeout_s, max_connections=max_concurrent + 4, key=key)
-        super().__init__()  # a thread begins: what fails from here on must end it
+        super().__init__(len)  # a thread begins: what fails from here on must end it
         try:
             found = self.run(self._retried(lambda: probe(self._http, model, structure, continuation)))
         except BaseException:
@@ -121,7 +121,8 @@ class OpenAIEngine(BackgroundEngine[str]):
                 generation = await self._retried(lambda: self._attempt(request, body))
         except SeerError as error:
             again = isinstance(error, EngineError) and error.retryable
-            generation = Generation(finish="error", error=str(error), retryable=again)
+            too_long = isinstance(error, PromptTooLong)
+            generation = Generation(finish="error", error=str(error), retryable=again, too_long=too_long)
         return replace(generation, seconds=time.perf_counter() - started)
 
     async def _retried(self, work: Callable[[], Awaitable[_Result]]) -> _Result:
@@ -171,7 +172,7 @@ class OpenAIEngine(BackgroundEngine[str]):
             size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if size <= self.max_request_bytes:
                 return body
-        raise EngineError(
+        raise PromptTooLong(
             f"the request takes {size / 1e6:.1f} MB even with JPEG pictures and the server takes "
             f"{self.max_request_bytes / 1e6:g} MB: use fewer or smaller pages, a denser style, or set max_request_mb"
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import EngineError, InputError
+from seer.errors import EngineError, InputError, PromptTooLong
 
 if TYPE_CHECKING:
     import httpx
@@ -21,6 +22,8 @@ KEY_VARIABLES = ("SEER_API_KEY", "OPENAI_API_KEY")
 MAY_PASS = frozenset({408, 409, 425, 429})
 """Statuses below 500 that another try may heal."""
 _MAX_MESSAGE = 300
+_TOO_LONG = re.compile(r"context_length_exceeded|maximum (?:context|model) length", re.IGNORECASE)
+"""How OpenAI, ours and vLLM's servers say that a prompt is longer than the model's window."""
 
 
 class RetryAfter(EngineError):
@@ -120,7 +123,9 @@ class Http:
         if status in (401, 403):
             message += f"; the key is read from {' or '.join(KEY_VARIABLES)} in the environment"
         if status == 413:
-            message += "; use fewer pages, or set max_request_mb to what the server takes"
+            return PromptTooLong(f"{message}; use fewer pages, or set max_request_mb to what the server takes")
+        if status == 400 and _TOO_LONG.search(response.text):
+            return PromptTooLong(message)
         if status not in MAY_PASS and status < 500:
             return EngineError(message)
         return RetryAfter(message, retry_after(response.headers.get("retry-after")))

@@ -6,6 +6,7 @@ engine would say the same again; only the time that it takes is not what it was,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Sequence
 
 from seer.engines.base import BoundedEngine, Engine, Generation, Request
@@ -44,4 +45,5 @@ class RecallingEngine:
         except SeerError:
             return object()
         pictures = tuple(request.pages[slot.page].content_hash for slot in encoded.slots)
-        return encoded.ids.tobytes(), pictures, request.constraint, request.sampling
+        prompt = hashlib.sha256(encoded.ids.tobytes()).digest()
+        return prompt, pictures, request.constraint, request.sampling

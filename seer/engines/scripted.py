@@ -16,6 +16,7 @@ from seer.errors import SeerError
 from seer.protocol import CONTROL, render_call
 
 Script = Callable[[Request], str]
+MAX_KEPT = 1000
 _CONTROL = re.compile("(" + "|".join(re.escape(name) for name in CONTROL.names()) + ")")
 
 
@@ -60,17 +61,20 @@ class ScriptedEngine:
         self.encoder = encoder or Encoder(_byte_tokenizer())
         self.max_positions = max_positions
         self.requests: list[Request] = []
-        """Everything that was asked, for tests to look at."""
+        """The last that were asked, `MAX_KEPT` at most, for tests to look at."""
         self.forgotten: list[str] = []
+        """As many conversations."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return [self._one(request) for request in requests]
 
     def forget(self, conversation: str) -> None:
         self.forgotten.append(conversation)
+        del self.forgotten[:-MAX_KEPT]
 
     def _one(self, request: Request) -> Generation:
         self.requests.append(request)
+        del self.requests[:-MAX_KEPT]
         start = time.perf_counter()
         prompt = self.encoder.encode(request.turns, request.page_sizes, request.written)
         try:

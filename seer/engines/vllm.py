@@ -28,7 +28,7 @@ from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Generation, Request, SelectConstraint
 from seer.engines.hf import TextStream
-from seer.errors import ConfigError, EngineError, ModelError, SeerError
+from seer.errors import ConfigError, EngineError, ModelError, PromptTooLong, SeerError
 from seer.protocol import CONTROL, call_structural_tag
 from seer.schema import Page
 
@@ -69,7 +69,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         self.admission = Admission(max_concurrent, max_waiting)
         spoken = {self.encoder.control(CONTROL.open_think), self.encoder.control(CONTROL.close_think)}
         self._suppressed = self.encoder.added_ids - spoken - {*self.encoder.stop_ids}
-        super().__init__()  # a thread begins: what fails from here on must end it
+        super().__init__(_image_bytes)  # a thread begins: what fails from here on must end it
         try:
             self._llm = self.run(_start(model, arguments))
         except BaseException:
@@ -84,6 +84,16 @@ class VLLMEngine(BackgroundEngine["Image"]):
     def trouble(self) -> str:
         """Why no request can be served; "" where all is well."""
         return "the vLLM engine process has ended; start it again" if self._llm.errored else ""
+
+    def drop_caches(self) -> None:
+        self.run(self._drop_caches())
+
+    async def _drop_caches(self) -> None:
+        if not await self._llm.reset_prefix_cache():
+            raise EngineError("vLLM keeps its prefix cache while requests run; wait for them")
+        await self._llm.reset_mm_cache()
+        if hasattr(self._llm, "reset_encoder_cache"):  # not in older versions
+            await self._llm.reset_encoder_cache()
 
     async def _end(self) -> None:
         handler = self._llm.output_handler
@@ -103,7 +113,8 @@ class VLLMEngine(BackgroundEngine["Image"]):
             return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
         except SeerError as error:
             again = isinstance(error, EngineError) and error.retryable
-            return replace(_failed(str(error), started), retryable=again)
+            too_long = isinstance(error, PromptTooLong)
+            return replace(_failed(str(error), started), retryable=again, too_long=too_long)
         except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
             return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
         return replace(generation, seconds=time.perf_counter() - started)
@@ -112,7 +123,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
         room = self.max_positions - len(encoded)
         if room < request.sampling.max_new_tokens:
-            raise EngineError(
+            raise PromptTooLong(
                 f"the prompt takes {len(encoded)} tokens and {request.sampling.max_new_tokens} may follow; vLLM was started "
                 f"with max_model_len={self.max_positions}: use fewer pages, a denser style or a smaller max_new_tokens"
             )
@@ -170,7 +181,9 @@ class VLLMEngine(BackgroundEngine["Image"]):
         pages = [request.pages[number] for number in encoded.pages]
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if pages:
-            prompt["multi_modal_data"] = {"image": [self._image(request.conversation, page) for page in pages]}
+            # in a thread: drawing many pages takes a second, in which vLLM's own replies would wait in this loop
+            images = await asyncio.to_thread(lambda: [self._image(request.conversation, page) for page in pages])
+            prompt["multi_modal_data"] = {"image": images}
             prompt["multi_modal_uuids"] = {"image": [page.content_hash for page in pages]}
         expected = len(encoded) + len(after)
         stream = TextStream(self.encoder, request.on_text, request.on_control)
@@ -266,6 +279,10 @@ def one_placeholder_an_image(encoded: Encoded) -> list[int]:
     for slot in encoded.slots:
         kept[slot.start + 1 : slot.start + slot.tokens] = False
     return encoded.ids[kept].tolist()
+
+
+def _image_bytes(image: Image) -> int:
+    return image.width * image.height * len(image.getbands())
 
 
 def _last(said: Generation) -> int:

@@ -205,10 +205,11 @@ def _failure(error: Exception, system: System, identifier: str) -> Answer:
 
 
 def is_worth_retrying(answer: Answer) -> bool:
-    """False for what succeeded, and where the model spoke to the end or to its limit and yet gave no answer."""
-    if answer.status is not Status.FAILED:
+    """False for what succeeded, for what is too long, and where the model spoke to the end or to its limit and yet gave no
+    answer."""
+    if answer.status is not Status.FAILED or answer.fault == "request":
         return False
-    return not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
+    return answer.fault == "engine" or not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
 
 
 # ── Recording ────────────────────────────────────────────────────────────────────────────────────

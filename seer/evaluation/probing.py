@@ -1,8 +1,9 @@
 """Prefill probes: for each input of a run, one token on a cold cache, timed.
 
 A probe sends the first prompt that reading would send (all pages as pictures, or the whole text) and asks for a single
-token. Every probe is a conversation of its own that is forgotten at once, so that no engine of ours can reuse what it
-computed; a remote server's prefix cache is its own affair and has to be turned off there. Probes are kept beside the
+token. Every probe is a conversation of its own that is forgotten at once, and an engine that keeps more than conversations
+drops it first, so that no engine of ours can reuse what it computed; a remote server's prefix cache is its own affair and
+has to be turned off there. Probes are kept beside the
 predictions, one JSON line each, and the same call goes on where it stopped.
 """
 
@@ -54,7 +55,7 @@ def probe_run(
 
 def probe_prefill(task: Task, system: System) -> PrefillProbe:
     """One token after the first prompt. Raises InputError for a system without an engine of its own, EngineError."""
-    from seer.engines.base import Request, Sampling
+    from seer.engines.base import CachingEngine, Request, Sampling
     from seer.rendering import render_text
     from seer.systems.base import ReadingSystem
 
@@ -74,6 +75,8 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
         prompt = Turn(kind="prompt", text=task.question, pages=tuple(pages))
         for page in document.pages:
             page.image()
+    if isinstance(engine, CachingEngine):
+        engine.drop_caches()
     sent = time.perf_counter()
     try:
         (generation,) = engine.generate([Request(key, (prompt,), pages, sampling=Sampling(max_new_tokens=1))])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer.conversation import converse
+from seer.conversation import Conversation, converse
 from seer.engines.base import Engine
 from seer.errors import InputError, SeerError
 from seer.policy import ReadingPolicy
@@ -67,8 +67,8 @@ class ReadingSystem:
                 document = task.document or render_text(task.context, self.style, name=task.id)
                 selector = _matched(self.reader.selector, task)
                 policy = self._policy(task)
-                conversations[index] = converse(
-                    document, task.question, self.reader.engine, selector, policy, query=task.query
+                conversations[index] = _failing_alone(
+                    converse(document, task.question, self.reader.engine, selector, policy, query=task.query)
                 )
             except SeerError as error:
                 answers[index] = Answer(text="", status=Status.FAILED, cause=str(error))
@@ -83,6 +83,14 @@ class ReadingSystem:
         if task.selector_pages is not None:
             changes["selector_pages"] = task.selector_pages
         return self.reader.policy.model_copy(update=changes)
+
+
+def _failing_alone(conversation: Conversation) -> Conversation:
+    """The conversation; what it raises is its own answer and stops no other."""
+    try:
+        return (yield from conversation)
+    except SeerError as error:
+        return Answer(text="", status=Status.FAILED, cause=str(error))
 
 
 def _matched(selector: Selector | ModelPlusLexical | None, task: Task) -> Selector | ModelPlusLexical | None:
