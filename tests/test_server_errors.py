@@ -1,0 +1,80 @@
+"""`seer serve` says what went wrong as HTTP and OpenAI's clients expect it: statuses, headers, codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from test_server import KEY, Running, chat, running
+
+from seer.engines.base import Generation, Request
+
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running() as one:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/v1/chat/completions", {"POST"}), ("DELETE", "/v1/models", {"GET", "HEAD"}), ("PUT", "/health", {"GET"})],
+)
+def test_a_wrong_method_is_told_the_right_ones(server, method, path, allowed):
+    reply = httpx.request(method, f"{server.base}{path}", headers=HEADERS)
+    assert reply.status_code == 405
+    assert allowed <= {one.strip() for one in reply.headers["allow"].split(",")}
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_missing_key_is_told_the_scheme(server):
+    reply = httpx.get(f"{server.base}/v1/models")
+    assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("mode", ["text", "visual"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_too_long_for_the_model_is_the_clients_to_shorten(mode, stream):
+    """A status from 500 on would have clients send it again and again."""
+    with running() as server:
+        server.engine.max_positions = 300
+        server.engine.generate = lambda requests: [too_long(request) for request in requests]
+        body = {"model": "seer", "messages": chat(), "seer": {"mode": mode}, "stream": stream}
+        reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
+        said = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")] or [
+            reply.json()
+        ]
+        assert said[-1]["error"]["code"] == "context_length_exceeded"
+        assert said[-1]["error"]["type"] == "invalid_request_error"
+        assert stream or reply.status_code == 400
+
+
+def too_long(request: Request) -> Generation:
+    return Generation(finish="error", error="the prompt takes 9,999 positions", too_long=True)
+
+
+@pytest.mark.parametrize("name", ["stop", "frequency_penalty", "presence_penalty", "top_logprobs"])
+def test_what_would_change_the_reply_and_is_not_done_is_refused(server, name):
+    body = {"model": "seer", "messages": chat(), name: ["\n"] if name == "stop" else 1}
+    reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
+    assert (reply.status_code, f"'{name}' is not supported" in reply.text) == (400, True)
+    body[name] = None
+    assert httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS).status_code == 200
+
+
+def test_where_an_engine_failed_is_logged_and_what_it_read_is_not(caplog):
+    def failing(request: Request) -> str:
+        raise ZeroDivisionError(request.turns[0].text)
+
+    with running() as server:
+        server.engine.script = failing
+        body = {"model": "seer", "messages": chat("a private question?")}
+        reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
+    assert reply.status_code == 502
+    assert "ZeroDivisionError" in reply.text
+    assert "in failing" in caplog.text
+    assert "private" not in caplog.text + reply.text
