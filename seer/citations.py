@@ -64,7 +64,7 @@ def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] 
     >>> locate("the total was 1,749.99 dollars", [excerpt])  # a near miss in a number is another number
     """
     for excerpt in excerpts:
-        at = excerpt.text.find(quote)
+        at = _find(excerpt.text, quote)
         if at >= 0:
             return excerpt, excerpt.start + at, excerpt.start + at + len(quote)
     needle, _ = _level(quote)
@@ -72,10 +72,22 @@ def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] 
         return None
     levelled = [(excerpt, *_level(excerpt.text)) for excerpt in excerpts]
     for excerpt, text, offsets in levelled:
-        at = text.find(needle)
+        at = _find(text, needle)
         if at >= 0:
             return excerpt, excerpt.start + offsets[at], excerpt.start + offsets[at + len(needle) - 1] + 1
     return _locate_similar(needle, levelled) if len(needle) >= 12 else None
+
+
+def _find(text: str, quote: str) -> int:
+    """Where a quote first stands that cuts no number in two, as 42 does 1942; -1 where it does not."""
+    at = text.find(quote)
+    while at >= 0 and (_splits_number(text, at) or _splits_number(text, at + len(quote))):
+        at = text.find(quote, at + 1)
+    return at
+
+
+def _splits_number(text: str, at: int) -> bool:
+    return text[max(0, at - 1) : at].isdigit() and text[at : at + 1].isdigit()
 
 
 def _locate_similar(needle: str, levelled: Sequence[tuple[Excerpt, str, list[int]]]) -> tuple[Excerpt, int, int] | None:
@@ -86,6 +98,8 @@ def _locate_similar(needle: str, levelled: Sequence[tuple[Excerpt, str, list[int
         match = fuzz.partial_ratio_alignment(needle, text, score_cutoff=FUZZY_THRESHOLD) if text else None
         # digits must agree: a near miss in a number is another number
         if match is None or _digits(text[match.dest_start : match.dest_end]) != _digits(needle):
+            continue
+        if _splits_number(text, match.dest_start) or _splits_number(text, match.dest_end):
             continue
         if match.dest_end > match.dest_start and (best is None or match.score > best[0]):
             start, end = offsets[match.dest_start], offsets[match.dest_end - 1] + 1

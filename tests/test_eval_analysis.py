@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from seer.evaluation.latency import PrefillProbe, latency_summary, prefill_by_length
+from seer.evaluation.report_controls import scope_section
 from seer.evaluation.runfiles import MANIFEST_NAME, to_line
 from seer.evaluation.runs import Run, load_run
 from seer.evaluation.selections import heterogeneity, retrieval_scope, selection_summary, selections_by_length
@@ -20,14 +21,14 @@ def make(number: int, task: str = "hotpotqa", pred: str = "x", **more: object) -
     return Prediction(id=f"{task}-{number}", task=task, pred=pred, **(fields | more))
 
 
-def make_run(folder: Path, *predictions: Prediction) -> Run:
+def make_run(folder: Path, *predictions: Prediction, **told: object) -> Run:
     folder.mkdir()
     counts: dict[str, int] = {}
     for one in predictions:
         counts[one.task] = counts.get(one.task, 0) + 1
         with (folder / f"{one.task}.jsonl").open("a", encoding="utf-8") as file:
             file.write(f"{to_line(one)}\n")
-    (folder / MANIFEST_NAME).write_text(json.dumps({"num_inputs": counts}), encoding="utf-8")
+    (folder / MANIFEST_NAME).write_text(json.dumps({"num_inputs": counts, **told}), encoding="utf-8")
     return load_run(folder)
 
 
@@ -79,6 +80,15 @@ def test_retrieval_scope(tmp_path):
     assert scope.categories["multi_doc_qa"].gain == 50
     assert scope.tasks["musique"].recovered_by_one is None
     assert retrieval_scope(none.report, every.report).overall.one is None
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_forced_selection_is_no_run_of_the_model(tmp_path, order):
+    told = {"forced": "seer+random", "k0": "seer-k0", "full": "seer"}
+    runs = [make_run(tmp_path / name, make(0), system=system) for name, system in told.items()]
+    section = scope_section([runs[place] for place in order])
+    assert section is not None
+    assert section.text == "k = 0: k0; k = 1: no such run; k = all: full."
 
 
 def test_heterogeneity(tmp_path):

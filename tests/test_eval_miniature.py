@@ -65,6 +65,15 @@ def test_the_world_is_a_benchmark_like_any_other(tmp_path):
         assert gold[record.id] == question.pages
 
 
+def test_one_world_is_not_written_over_another(tmp_path):
+    before = {path.name: path.read_bytes() for path in write_world(tmp_path, 10, seed=1).iterdir()}
+    write_world(tmp_path, 10, seed=1)
+    for n, seed in ((10, 2), (12, 1)):
+        with pytest.raises(InputError, match="holds another world"):
+            write_world(tmp_path, n, seed)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_untrained(tmp_path_factory.mktemp("models") / "untrained")

@@ -16,6 +16,7 @@ from seer.evaluation.pages import (
     all_hit,
     hit,
     lexical_overlap,
+    matched_budgets,
     ndcg,
     page_score,
     read_page_labels,
@@ -23,7 +24,9 @@ from seer.evaluation.pages import (
     sample_score,
     split_at_median,
 )
+from seer.evaluation.runfiles import to_line
 from seer.rendering import render_text
+from seer.schema import Prediction, Status
 
 pages = st.sets(st.integers(1, 6), max_size=4)
 
@@ -166,3 +169,13 @@ def test_selectors_get_the_budget_of_the_run():
 def test_inputs_without_a_label_or_a_budget_are_left_out():
     documents = select_with_budgets(forced_records(), {"r0": (1,)}, {"r0": 1, "r1": 1})
     assert set(documents.selections["all"]) == {"r0"}
+
+
+def test_budgets_by_id_do_not_mix_tasks(tmp_path):
+    for task, pages in (("hotpotqa", (1, 2, 3)), ("musique", (4,))):
+        one = Prediction(id="same", task=task, pred="x", answers=("x",), status=Status.ANSWERED, selected_pages=pages)
+        (tmp_path / f"{task}.jsonl").write_text(f"{to_line(one)}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="'same' stands in two tasks"):
+        matched_budgets(tmp_path)
+    (tmp_path / "musique.jsonl").unlink()
+    assert matched_budgets(tmp_path) == {"same": 3}

@@ -99,7 +99,10 @@ def quotas(n: int) -> dict[Kind, int]:
 
 
 def write_world(folder: str | Path, n: int, seed: int) -> Path:
-    """Write benchmark.toml, `<kind>.jsonl` in the world's own records, and the gold pages as labels.jsonl."""
+    """Write benchmark.toml, `<kind>.jsonl` in the world's own records, and the gold pages as labels.jsonl.
+
+    Raises InputError where another world stands there: runs over both would be scored as one.
+    """
     import tomli_w
 
     target = Path(folder)
@@ -119,11 +122,16 @@ def write_world(folder: str | Path, n: int, seed: int) -> Path:
         }
         for kind, held in records.items()
     }
-    write_whole(target / FILE_NAME, tomli_w.dumps({"name": "miniature", "tasks": tasks}))
-    for kind, held in records.items():
-        write_whole(target / f"{kind}.jsonl", _lines(held))
     labels = [{"id": one["id"], "pages": one["pages"]} for held in records.values() for one in held]
-    write_whole(target / LABELS, _lines(labels))
+    contents = {
+        target / FILE_NAME: tomli_w.dumps({"name": "miniature", "tasks": tasks}),
+        target / LABELS: _lines(labels),
+    }
+    contents |= {target / f"{kind}.jsonl": _lines(held) for kind, held in records.items()}
+    if any(path.exists() and path.read_text(encoding="utf-8") != content for path, content in contents.items()):
+        raise InputError(f"'{target}' holds another world than that of n {n} and seed {seed}; give another folder")
+    for path, content in contents.items():
+        write_whole(path, content)
     return target
 
 

@@ -130,17 +130,23 @@ def split_at_median(values: Mapping[str, float]) -> tuple[set[str], set[str]]:
 
 
 def matched_budgets(run: str | Path, *, least: int = 1) -> dict[str, int]:
-    """Page budget for each input of a run: as many pages as it selected there, at least one (the paper's A.9)."""
+    """Page budget for each input of a run: as many pages as it selected there, at least one (the paper's A.9).
+
+    Raises InputError: no predictions there, an id that stands twice."""
     folder = Path(run)
     tasks = from_manifest(read_manifest(folder), f"the manifest of '{run}'").tasks
     files = [folder / f"{name}.jsonl" for name in tasks if (folder / f"{name}.jsonl").is_file()]
     if not files:
         raise InputError(f"'{run}' holds no predictions to match; give the folder of a run")
-    return {
-        prediction.id: max(least, len(prediction.selected_pages))
-        for file in files
-        for prediction in read_predictions(file)
-    }
+    budgets: dict[str, int] = {}
+    for file in files:
+        for prediction in read_predictions(file):
+            if prediction.id in budgets:
+                raise InputError(
+                    f"'{run}': the id '{prediction.id}' stands in two tasks, so that budgets by id would mix"
+                )
+            budgets[prediction.id] = max(least, len(prediction.selected_pages))
+    return budgets
 
 
 def read_page_labels(path: str | Path) -> dict[str, tuple[int, ...]]:

@@ -64,8 +64,8 @@ def _gain_table(full: Run, none: Run) -> Table:
 
 
 def _find(runs: Sequence[Run], role: str) -> Run | None:
-    """The first run that plays a role, by its manifest."""
-    for run in runs:
+    """The first run that plays a role, by its manifest; none in which another than the model selected."""
+    for run in (one for one in runs if not one.is_forced):
         told = run.report.manifest
         policy = told.get("policy") or {}
         system = str(told.get("system", ""))
