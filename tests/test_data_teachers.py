@@ -73,6 +73,23 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, fault: Say) -> None:
     assert ledger.spent.calls == 1
 
 
+def test_what_is_being_asked_already_is_not_asked_beside_it(tmp_path: Path) -> None:
+    """Two pages of the same words: one call, and one reply, which a second run reads out of the ledger too."""
+    with serve(lambda body, n: Say("YES" if n == 0 else "NO", delay_s=0.1)) as server:
+        replies, ledger = ask_all(tmp_path / "l", spec_for(server), [MESSAGES] * 3)
+        again, _ = ask_all(tmp_path / "l", spec_for(server), [MESSAGES] * 3)
+    assert [reply.text for reply in (*replies, *again)] == ["YES"] * 6
+    assert (len(server.asked), ledger.spent.calls) == (1, 1)
+
+
+def test_where_the_first_asking_fails_the_next_one_asks(tmp_path: Path) -> None:
+    with serve(lambda body, n: Say(status=503, delay_s=0.1) if n == 0 else Say("YES")) as server:
+        (error, *others), _ = ask_all(tmp_path / "l", spec_for(server, attempts=1), [MESSAGES] * 3)
+    assert isinstance(error, TeacherError)
+    assert [reply.text for reply in others] == ["YES", "YES"]
+    assert len(server.asked) == 2
+
+
 def test_after_the_last_try_the_failure_is_raised_and_not_written_down(tmp_path: Path) -> None:
     with serve(lambda body, n: Say(status=503)) as server:
         (error,), ledger = ask_all(tmp_path / "l", spec_for(server), [MESSAGES])

@@ -80,6 +80,8 @@ class Teacher:
         self._ledger, self._budget, self._transport = ledger, budget, transport
         # the transport asks `concurrency` at once; a few more stand ready, so that it need not wait for the next
         self._free = asyncio.Semaphore(spec.concurrency + spec.concurrency // 2)
+        self._asking: dict[str, asyncio.Event] = {}
+        """Calls that are being asked, by key: two pages of the same words are one question."""
         self.retries = 0
 
     async def __aenter__(self) -> Self:
@@ -97,9 +99,22 @@ class Teacher:
         Raises TeacherError after the last try, BudgetReached where the budget forbids the call.
         """
         call = Call.of(request_body(self.spec, messages, draw))
-        known = self._ledger.get(call.key)
-        if known is not None:
-            return known
+        while (known := self._ledger.get(call.key)) is None:
+            asked_already = self._asking.get(call.key)
+            if asked_already is None:
+                return await self._ask_once(call)
+            await asked_already.wait()
+        return known
+
+    async def _ask_once(self, call: Call) -> Reply:
+        ended = self._asking[call.key] = asyncio.Event()
+        try:
+            return await self._ask_and_note(call)
+        finally:
+            del self._asking[call.key]
+            ended.set()
+
+    async def _ask_and_note(self, call: Call) -> Reply:
         async with self._free:
             forbidden = self._budget.exceeded_by(self._ledger.spent, self._ledger.calls_on_their_way)
             if forbidden:
