@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from test_server import KEY, Running, chat, running
 
+from seer.apps.server import describe_error
+from seer.apps.serving_files import FileStore
+from seer.apps.serving_stream import Stream
 from seer.engines.base import Generation, Request
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -64,6 +70,48 @@ def test_what_would_change_the_reply_and_is_not_done_is_refused(server, name):
     assert (reply.status_code, f"'{name}' is not supported" in reply.text) == (400, True)
     body[name] = None
     assert httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS).status_code == 200
+
+
+def test_a_client_that_is_gone_before_the_first_byte_leaves_no_reading_behind():
+    async def reading() -> None:
+        stream.listener().on_text("said")
+        await asyncio.sleep(60)
+
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def stuck(_: object) -> None:
+        await asyncio.sleep(60)
+
+    async def serve() -> None:
+        nonlocal stream
+        stream = Stream("id", 0, "seer", False)
+        task = asyncio.create_task(reading())
+        stream.follow(task)
+        await stream.begun()
+        await stream.response(describe_error)({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, stuck)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+
+    stream: Stream
+    asyncio.run(serve())
+
+
+def test_a_file_that_a_full_disk_cuts_leaves_nothing_behind(monkeypatch):
+    store = FileStore(1 << 20, ttl_s=60)
+    kept = store.add("kept.txt", b"whole", "", "")
+    write = Path.write_bytes
+
+    def cut(path: Path, data: bytes) -> int:
+        write(path, data[:2])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", cut)
+    with pytest.raises(OSError, match="no space"):
+        store.add("cut.txt", b"never whole", "", "")
+    assert [path.name for path in store._folder.iterdir()] == [kept.id]
+    assert store.owned_by("") == [kept]
+    store.close()
 
 
 def test_where_an_engine_failed_is_logged_and_what_it_read_is_not(caplog):

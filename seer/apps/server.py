@@ -87,8 +87,6 @@ class Server:
 
     async def _streamed(self, asked: Asked, owner: str, reply_id: str, request: Request) -> Response:
         """A streamed reply. What fails before anything was said is still an ordinary error with its status."""
-        from starlette.responses import StreamingResponse
-
         stream = Stream(reply_id, int(time.time()), self.settings.model_name, asked.include_usage)
         reading = asyncio.create_task(self._answer(asked, owner, request.state.facts, stream))
         stream.follow(reading)
@@ -97,9 +95,7 @@ class Server:
         except BaseException:
             reading.cancel()
             raise
-        return StreamingResponse(
-            stream.events(describe_error), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
-        )
+        return stream.response(describe_error)
 
     # ── Files ────────────────────────────────────────────────────────────────────────────────────
 

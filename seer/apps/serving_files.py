@@ -63,7 +63,12 @@ class FileStore:
                     f"{held / 1e6:.1f} MB are stored and {len(data) / 1e6:.1f} MB arrived; {self.max_bytes / 1e6:g} MB may be "
                     "stored: delete files that are no longer needed"
                 )
-            (self._folder / stored.id).write_bytes(data)
+            path = self._folder / stored.id
+            try:
+                path.write_bytes(data)
+            except OSError:  # a full disk: what was written of it would stay and count for nobody
+                path.unlink(missing_ok=True)
+                raise
             self._files[stored.id] = stored
         return stored
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seer.apps import serving_reply as reply
 from seer.apps.serving_reading import Listener
 from seer.protocol import CONTROL
 from seer.schema import Answer, Document, Step
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
 KEEP_ALIVE_S = 15.0
 Reading = asyncio.Task[tuple[Document, Answer]]
@@ -52,25 +56,38 @@ class Stream:
             self._reading.result()
         self._queue = _with_first(first, self._queue)
 
-    async def events(self, describe_error: DescribeError) -> AsyncIterator[str]:
-        """Every event as text, ending with [DONE]. When nobody listens any more, the reading is cancelled."""
+    def response(self, describe_error: DescribeError) -> Response:
+        """Sends every event. When nobody listens any more, be it before the first, the reading is cancelled."""
+        from starlette.responses import StreamingResponse
+
         assert self._reading is not None
-        try:
-            yield reply.event(reply.chunk(*self._head, {"role": "assistant", "content": ""}))
-            while True:
+        reading: Reading = self._reading
+
+        class Reply(StreamingResponse):
+            async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
                 try:
-                    item = await asyncio.wait_for(self._queue.get(), KEEP_ALIVE_S)
-                except TimeoutError:
-                    yield ": still reading\n\n"  # a comment: it keeps proxies from hanging up
-                    continue
-                if item is None:
-                    break
-                yield reply.event(item)
-            for item in self._ending(describe_error):
-                yield reply.event(item)
-            yield "data: [DONE]\n\n"
-        finally:
-            self._reading.cancel()
+                    await super().__call__(scope, receive, send)
+                finally:
+                    reading.cancel()
+
+        headers = {"Cache-Control": "no-cache"}
+        return Reply(self.events(describe_error), media_type="text/event-stream", headers=headers)
+
+    async def events(self, describe_error: DescribeError) -> AsyncIterator[str]:
+        """Every event as text, ending with [DONE]."""
+        yield reply.event(reply.chunk(*self._head, {"role": "assistant", "content": ""}))
+        while True:
+            try:
+                item = await asyncio.wait_for(self._queue.get(), KEEP_ALIVE_S)
+            except TimeoutError:
+                yield ": still reading\n\n"  # a comment: it keeps proxies from hanging up
+                continue
+            if item is None:
+                break
+            yield reply.event(item)
+        for item in self._ending(describe_error):
+            yield reply.event(item)
+        yield "data: [DONE]\n\n"
 
     def _ending(self, describe_error: DescribeError) -> list[dict[str, Any]]:
         assert self._reading is not None
