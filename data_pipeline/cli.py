@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from seer.command import EPILOG, AsJson, run
+from seer.command import AsJson, command_line, run
 from seer.errors import DocumentNotFound, InputError
 
 if TYPE_CHECKING:
     from data_pipeline.settings import BuildConfig
 
-app = typer.Typer(
-    name="seer-data",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard.",
+app = command_line(
+    "seer-data", "Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard."
 )
 
 Folder = Annotated[Path, typer.Argument(help="A set, or the folder of a build.", show_default=False)]
@@ -48,10 +43,8 @@ def build(
 
     Killed and run again, it goes on where it was: no finished teacher call is made twice.
 
-    \b
-    seer-data build configs/data-paper.toml
-    seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
-    seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
+    Example: seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
+    Example: seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
     """
     from data_pipeline.build import build as run_build
     from data_pipeline.progress import ProgressLine, total_rows
@@ -115,7 +108,10 @@ def parse_map(text: str) -> dict[str, str]:
 
 @app.command()
 def sources(as_json: AsJson = False) -> None:
-    """List the known sources: what is read, what evidence they mark, under which licence they stand."""
+    """List the known sources: what is read, what evidence they mark, under which licence they stand.
+
+    Example: seer-data sources
+    """
     from data_pipeline.sources import SOURCES
 
     if as_json:
@@ -142,7 +138,10 @@ def sources(as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Read every record of a set (or of all sets of a build) and compare it with the manifest."""
+    """Read every record of a set (or of all sets of a build) and compare it with the manifest.
+
+    Example: seer-data verify runs/data/paper
+    """
     from seer.shards import ShardSet
 
     checked = {}
@@ -159,7 +158,10 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 
 @app.command()
 def stats(folder: Folder, as_json: AsJson = False) -> None:
-    """Show what became of every record of a build: retention by source and stage, and why records fell away."""
+    """Show what became of every record of a build: retention by source and stage, and why records fell away.
+
+    Example: seer-data stats runs/data/paper
+    """
     from data_pipeline.collect import STATISTICS_NAME
     from data_pipeline.tally import outcome_table
 
@@ -183,7 +185,10 @@ def show(
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Make a gallery of trajectories: pages, selection, loss classes. One HTML file."""
+    """Make a gallery of trajectories: pages, selection, loss classes. One HTML file.
+
+    Example: seer-data show runs/data/paper --limit 50 --out gallery.html
+    """
     from data_pipeline.gallery import gallery_html
     from seer.shards import ShardSet, write_whole
 
@@ -207,7 +212,10 @@ def export(
     format: Annotated[str, typer.Option("--format", help="llamafactory, swift or trl.")] = "llamafactory",
     as_json: AsJson = False,
 ) -> None:
-    """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL."""
+    """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL.
+
+    Example: seer-data export runs/data/paper/train --format trl --out runs/trl
+    """
     from data_pipeline.export import FORMATS
     from data_pipeline.export import export as run_export
     from seer.shards import ShardSet
@@ -231,7 +239,10 @@ def guard(
     out: Annotated[Path, typer.Option(help="The index to write, ending in .npz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index)."""
+    """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index).
+
+    Example: seer-data guard data/longbench --out runs/longbench.npz
+    """
     from data_pipeline.guard import BenchmarkIndex
 
     if out.suffix != ".npz":

@@ -19,7 +19,20 @@ fi
 stamp="$VIRTUAL_ENV/.seer-$(printf '%s' "$PWD $extras" | cat - pyproject.toml | sha256sum | cut -c1-16)"
 if [ ! -e "$stamp" ]; then
   echo "installing seer-vlm[$extras] into $VIRTUAL_ENV (a few minutes the first time)"
-  python -m pip install --quiet --upgrade pip
-  python -m pip install --quiet -e ".[$extras]"
+  # torch and torchvision of one kind, CPU or CUDA, or neither can be imported; what is there of the CPU's stays
+  held="$(mktemp)" said="$(mktemp)"
+  python -m pip list --format freeze 2>/dev/null | { grep -E '^torch(vision)?==.*\+cpu$' || true; } > "$held"
+  if grep -q '^torch==' "$held" && ! grep -q '^torchvision==' "$held"; then
+    echo "error: a CPU build of torch is installed without torchvision, which pip would bring as a CUDA build with 5 GB behind it" >&2
+    echo "  $VIRTUAL_ENV/bin/pip install torchvision --index-url https://download.pytorch.org/whl/cpu" >&2
+    exit 2
+  fi
+  # what pip says of a build that went well is nothing to read
+  if ! { python -m pip install --quiet --upgrade pip && python -m pip install --quiet -c "$held" -e ".[$extras]"; } > "$said" 2>&1; then
+    cat "$said" >&2
+    echo "error: pip could not install seer-vlm[$extras]; what it said stands above" >&2
+    exit 1
+  fi
+  rm -f "$held" "$said"
   touch "$stamp"
 fi

@@ -14,19 +14,15 @@ import typer
 
 from seer import __version__
 from seer.apps import demo_cli, serving_cli
-from seer.command import EPILOG, AsJson, run
+from seer.command import AsJson, Commands, command_line, run
 from seer.evaluation.cli import app as evaluation
 from seer.evaluation.cli_options import BaseUrl, Device, Engine, EngineArgs, Selector, Settings
 from seer.rendering import cli as rendering
 
-app = typer.Typer(
-    name="seer",
-    help="Long documents read as page images; exact text where a question needs it.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = command_line(
+    "seer",
+    "Long documents read as page images; exact text where a question needs it.\n\n"
+    "Beside it: seer-data builds trajectories, seer-train trains on them.",
 )
 EXIT_CODES = {"failed": 1, "not_answerable": 3}
 """Of `seer ask`, by the answer's status where it is not answered."""
@@ -52,15 +48,6 @@ def options(
     """Nothing but `--version` comes before a command."""
 
 
-app.command()(rendering.render)
-app.command()(rendering.plan)
-app.command()(rendering.cache)
-app.add_typer(evaluation, name="eval")
-app.command()(serving_cli.serve)
-app.command()(demo_cli.demo)
-
-
-@app.command()
 def ask(
     files: Annotated[
         list[str], typer.Argument(help="Documents (paths, globs, or '-' for standard input), then the question.")
@@ -106,16 +93,24 @@ def ask(
     from seer.systems.base import build_engine, parse_engine_arguments
 
     if len(files) < 2:
-        raise InputError(f"{len(files)} argument(s) arrived; give a document and then the question in quotes")
+        raise InputError(f"only '{files[0]}' arrived; give a document and then the question in quotes")
     *paths, question = files
     policy = load_config(ReadingPolicy, None, [f"mode={mode}", *(settings or [])])
     if not question.strip():
         raise InputError("the question is empty; ask something")
+    if base_url is not None and engine not in ("hf", "openai"):
+        raise InputError(f"--base-url goes with --engine openai, not with {engine}")
     gold = _page_numbers(gold_pages)
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
-    options = parse_engine_arguments(engine_args or []) | ({"base_url": base_url} if base_url else {})
+    if beyond := [number for number in gold if not 1 <= number <= len(document.pages)]:
+        raise InputError(
+            f"--gold-pages {gold_pages}: the document has no page {beyond[0]}, only 1 to {len(document.pages)}"
+        )
+    options = parse_engine_arguments(engine_args or [])
+    if base_url is not None:
+        engine, options = "openai", options | {"base_url": base_url}
     reader = Reader(build_engine(engine, model=model, device=device, **options), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
     printer = TracePrinter(console, document)
@@ -130,13 +125,15 @@ def ask(
     raise typer.Exit(EXIT_CODES.get(answer.status, 0))
 
 
-@app.command("make-small")
 def make_small(
     out: Annotated[Path, typer.Argument(help="Folder for the checkpoint.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing."""
+    """Make a small, untrained GLM-4V checkpoint (1.6 M parameters): real in every part, but it knows nothing.
+
+    Example: seer make-small small/
+    """
     from seer.errors import InputError
     from seer.small_models import build_small
 
@@ -146,13 +143,17 @@ def make_small(
     typer.echo(json.dumps({"out": str(made)}) if as_json else f"{made}: an untrained model; its answers mean nothing")
 
 
-@app.command()
 def check(
     model: Annotated[str, typer.Argument(help="Checkpoint folder.")],
     weights: Annotated[bool, typer.Option(help="Also load the weights and compare positions.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Is this checkpoint fit for Seer? Looks at tokens, stops, template, processor and positions, and says what it found."""
+    """Is this checkpoint fit for Seer? Looks at tokens, stops, template, processor and positions, and says what it found.
+
+    Example: seer check path/to/checkpoint
+
+    Exit codes: 0 fit, 2 not.
+    """
     from seer.checks import check_model
 
     results = []
@@ -195,6 +196,12 @@ def _page_numbers(text: str | None) -> tuple[int, ...]:
     except ValueError:
         raise InputError(f"'{text}' are no page numbers; write them as 1,3") from None
 
+
+for command in (ask, rendering.render, rendering.plan, check, serving_cli.serve, demo_cli.demo):
+    app.command()(command)
+app.add_typer(evaluation, name="eval", cls=Commands)
+app.command("make-small")(make_small)
+app.command()(rendering.cache)
 
 if __name__ == "__main__":
     main()

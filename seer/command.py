@@ -1,11 +1,17 @@
-"""The manners of every command line: what was raised on purpose is one line and an exit code; `--debug` shows where."""
+"""The manners of every command line: what was raised on purpose is one line and an exit code; `--debug` shows where.
+
+app = command_line("seer", "Long documents read as page images.")
+run(app, "seer")
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from seer.errors import SeerError
 
@@ -13,6 +19,43 @@ DEBUG = "--debug"
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
 EPILOG = "With --debug anywhere in the command, an error shows its traceback."
 REFUSED_BY_THE_SYSTEM, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
+
+
+class Commands(TyperGroup):
+    """A command with commands under it. Its help cuts no sentence short; an example stays one line, to be copied."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for command in self.commands.values():
+            command.help = keep_examples(command.help or "")
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(10_000)) for name, one in self.commands.items()])
+
+
+def command_line(name: str, help: str) -> typer.Typer:
+    """A command line without commands as yet; all of ours look alike."""
+    return typer.Typer(
+        name=name,
+        help=help,
+        cls=Commands,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+def keep_examples(text: str) -> str:
+    """A help text whose paragraphs that begin with Example are not wrapped: one line an example."""
+    paragraphs = text.split("\n\n")
+    for number, paragraph in enumerate(paragraphs):
+        if paragraph.startswith("Example"):
+            examples = re.split(r"\n(?=Example)", paragraph)
+            paragraphs[number] = "\b\n" + "\n".join(" ".join(example.split()) for example in examples)
+    return "\n\n".join(paragraphs)
 
 
 def run(application: typer.Typer, name: str) -> NoReturn:

@@ -8,6 +8,7 @@ from seer.schema import Answer, Citation, Document, Status, Step
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 STRIP_PAGES = 60
 
@@ -29,7 +30,9 @@ class TracePrinter:
 
         turn = step.turn
         if turn.kind == "prompt":
-            shown = f"{len(turn.pages)} pages as pictures" if turn.pages else "the whole text"
+            shown = "the whole text"
+            if turn.pages:
+                shown = "1 page as a picture" if len(turn.pages) == 1 else f"{len(turn.pages)} pages as pictures"
             self._line("look", shown)
         elif turn.kind == "call":
             self._line("select", f"pages {list(turn.pages)}" if turn.pages else "no page", step)
@@ -57,7 +60,12 @@ class TracePrinter:
                 f"   [{step.prompt_tokens:,} tokens in{cached}, {step.completion_tokens:,} out, {step.seconds:.2f} s]"
             )
             line.append(spent, "dim")
-        self.console.print(line)
+        print_line(self.console, line)
+
+
+def print_line(console: Console, line: Text) -> None:
+    """Wrapped to fit a terminal; whole where it goes to a file or another program."""
+    console.print(line, soft_wrap=not console.is_terminal)
 
 
 def page_strip(pages: int, selected: tuple[int, ...]) -> object:
@@ -86,10 +94,10 @@ def print_outcome(console: Console, document: Document, answer: Answer) -> None:
     from rich.text import Text
 
     for citation in answer.citations:
-        console.print(Text(f"   cited  {cite(citation, document)}", "green" if citation.verified else "yellow"))
+        print_line(console, Text(f"   cited  {cite(citation, document)}", "green" if citation.verified else "yellow"))
     if answer.status is Status.FAILED:
-        console.print(Text(f"  failed  {answer.cause}", "bold red"))
-    console.print(Text(f"  tokens  {tokens_line(answer)}", "dim"))
+        print_line(console, Text(f"  failed  {answer.cause}", "bold red"))
+    print_line(console, Text(f"  tokens  {tokens_line(answer)}", "dim"))
 
 
 def tokens_line(answer: Answer) -> str:

@@ -60,7 +60,7 @@ BAD_INPUTS = {
     "binary file": ("ask binary.txt q --engine scripted", "binary"),
     "undecodable bytes": ("ask bytes.txt q --engine scripted", "encoding"),
     "question of spaces": ("ask good.txt '  ' --engine scripted", "the question is empty"),
-    "no question": ("ask good.txt --engine scripted", "then the question"),
+    "no question": ("ask good.txt --engine scripted", "only 'good.txt' arrived"),
     "no model": ("ask good.txt q", "--model"),
     "model folder missing": ("ask good.txt q --model nowhere", "no checkpoint folder"),
     "model folder incomplete": ("ask good.txt q --model model", "lacks tokenizer.json"),
@@ -72,6 +72,14 @@ BAD_INPUTS = {
     "unknown engine": ("ask good.txt q --engine abacus", "known: hf, scripted"),
     "oracle without gold": ("ask good.txt q --engine scripted --selector oracle", "gold pages"),
     "gold pages not numbers": ("ask good.txt q --engine scripted --gold-pages one", "no page numbers"),
+    "gold page beyond the end": (
+        "ask good.txt q --engine scripted --selector oracle --gold-pages 1,5",
+        "no page 5, only 1 to 1",
+    ),
+    "address for another engine": (
+        "ask good.txt q --engine scripted --base-url http://127.0.0.1:1/v1",
+        "--engine openai, not with scripted",
+    ),
     "glob without match": ("ask *.pdf q --engine scripted", "no file matches"),
     "web address": ("ask https://example.org/a.txt q --engine scripted", "address"),
     "page range beyond the end": ("ask good.txt q --engine scripted --pages 7-9", "page"),
@@ -120,6 +128,12 @@ def test_ask_reads_standard_input_and_several_files(document, tmp_path):
     (tmp_path / "other.txt").write_text("Nothing about prices.\n")
     result = seer("ask", tmp_path / "*.txt", "What?", "--engine", "scripted", "--json")
     assert json.loads(result.stdout)["trace"][0]["turn"]["pages"] == [1, 2]
+
+
+def test_ask_of_an_address_takes_the_engine_that_has_one(document):
+    result = seer("ask", document, "What?", "--base-url", "http://127.0.0.1:1/v1", "--model", "any")
+    assert result.returncode == 1
+    assert "http://127.0.0.1:1/v1 is not reachable" in result.stderr
 
 
 def test_ask_leaves_a_report(document, tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer import Context
 from typer.main import get_command
 
 import data_pipeline.cli
@@ -54,6 +57,19 @@ def every_command(command: Any, name: str) -> Iterator[tuple[str, dict[str, Any]
         yield name, {written: option for option in command.params for written in option.opts if written.startswith("-")}
 
 
+def find_command(program: str, words: list[str]) -> tuple[Any, list[str]]:
+    """The command that these words call, and its arguments."""
+    command = get_command(APPS[program])
+    while words and words[0] in getattr(command, "commands", ()):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def command_at(name: str) -> Any:
+    program, *words = name.split()
+    return find_command(program, words)[0]
+
+
 EVERY = dict(pair for name, app in APPS.items() for pair in every_command(get_command(app), name))
 
 
@@ -63,6 +79,36 @@ def test_every_result_can_be_had_as_json() -> None:
     assert {options["--json"].help for options in EVERY.values() if "--json" in options} == {
         "Print the result as one last line of JSON."
     }
+
+
+WITHOUT_AN_EXAMPLE = {
+    f"seer eval {name}" for name in ("longbench", "predict", "extract", "score", "report", "probe", "tokens")
+}
+HELPS = {name: command_at(name).get_help(Context(command_at(name), info_name=name)) for name in EVERY}
+
+
+def test_every_help_has_an_example_that_can_be_copied_and_is_right() -> None:
+    without = set()
+    for name, text in HELPS.items():
+        examples = re.findall(r"^ *Example: (.*)$", text, re.MULTILINE)
+        for example in examples:
+            program, *words = shlex.split(example)
+            command, rest = find_command(program, words)
+            command.make_context(example, rest)
+            assert example.startswith(name), "an example of another command"
+        without |= set() if examples else {name}
+    assert without == WITHOUT_AN_EXAMPLE
+
+
+@pytest.mark.parametrize("name", [*APPS, "seer eval"])
+def test_the_list_of_commands_says_whole_sentences_and_looks_alike(name: str) -> None:
+    command = command_at(name)
+    text = command.get_help(Context(command, info_name=name))
+    assert "│" not in text
+    said = " ".join(text.split())
+    for part, under in command.commands.items():
+        sentence = under.get_short_help_str(10_000)
+        assert sentence and sentence[-1] in ".?" and f"{part} {sentence}" in said
 
 
 def test_a_setting_is_an_option_and_memory_has_one_unit() -> None:

@@ -9,13 +9,13 @@ from fakes import make_document, small_encoder
 from rich.console import Console
 
 from seer.apps.trace_report import trace_html, trace_markdown
-from seer.console import TracePrinter
+from seer.console import TracePrinter, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
 from seer.policy import ReadingPolicy
 from seer.protocol import render_call
 from seer.reading import Reader
-from seer.schema import Answer
+from seer.schema import Answer, Step, Turn
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])
 
@@ -47,6 +47,25 @@ def test_every_turn_is_printed_in_order():
     assert "reason  On page [two].\n" in printed
     strips = [line.strip() for line in printed.splitlines() if "□" in line]
     assert strips == ["■□", "□■"]
+
+
+def test_pages_are_counted_as_one_says_it():
+    for pages, said in ((1, "1 page as a picture"), (2, "2 pages as pictures")):
+        console = Console(file=io.StringIO())
+        turn = Turn(kind="prompt", text="Which code?", pages=tuple(range(1, pages + 1)))
+        TracePrinter(console, DOCUMENT)(Step(turn=turn))
+        assert console.file.getvalue() == f"    look  {said}\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_goes_to_a_file_is_not_broken_into_lines(terminal):
+    console = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
+    answer = read(rounds=2)[1]
+    TracePrinter(console, DOCUMENT)(Step(turn=Turn(kind="answer", text="harbour " * 20), prompt_tokens=9))
+    print_outcome(console, DOCUMENT, answer)
+    lines = console.file.getvalue().splitlines()
+    assert (max(map(len, lines)) <= 40) == terminal
+    assert terminal or [line[:8].strip() for line in lines] == ["answer", "cited", "tokens"]
 
 
 @pytest.mark.parametrize("rounds", [2, 3])

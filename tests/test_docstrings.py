@@ -29,7 +29,7 @@ def test_examples_are_true(name):
 
 
 def test_readme_and_the_package_show_the_same_example():
-    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    example, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     assert textwrap.indent(example, "    ").strip() in seer.__doc__
 
 

@@ -18,12 +18,14 @@ import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixtures.data.teacher_server import Say, serve
+from serving_fakes import listening
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -140,6 +142,16 @@ def installs(words: tuple[str, ...]) -> None:
     assert extras <= known_extras()
 
 
+def installs_cpu_builds(words: tuple[str, ...]) -> None:
+    """Both of one kind: torch with a torchvision of the other cannot be imported. It is what the scripts ask for."""
+    assert {"torch", "torchvision", "--index-url"} < set(words)
+    assert words[-1] in (ROOT / "scripts/environment.sh").read_text()
+
+
+def makes_the_scripts_environment(words: tuple[str, ...]) -> None:
+    assert f"[ ! -x {words[-1]}/bin/python ]" in (ROOT / "scripts/environment.sh").read_text()
+
+
 RECORDER = """#!/bin/sh
 cat > /dev/null  # what is piped here is taken, or who writes it may be ended by a signal
 { printf '%s' "${0##*/}"; [ $# -eq 0 ] || printf '\\037%s' "$@"; printf '\\036'; } >> "$CALLS"
@@ -200,6 +212,8 @@ RULES: dict[str, Rule] = {
     "seer-train plan": runs(),
     "seer-train run": trains,
     "pip install": installs,
+    ".venv/bin/pip install": installs_cpu_builds,
+    "python3 -m venv": makes_the_scripts_environment,
     "torchrun": trains,
 }
 
@@ -231,8 +245,29 @@ def test_a_python_example_runs(example, monkeypatch, capsys):
     from seer.policy import ReadingPolicy
 
     monkeypatch.setattr("seer.reading.ReadingPolicy", functools.partial(ReadingPolicy, max_new_tokens=8))
-    exec(compile(example, "README.md", "exec"), {})
+    with served_at(SERVER, example) as told:
+        exec(compile(told, "README.md", "exec"), {})
     assert capsys.readouterr().out
+
+
+SERVER = "http://127.0.0.1:8080"
+
+
+@contextmanager
+def served_at(address: str, example: str) -> Iterator[str]:
+    """The example, with a server of this package where it asks one."""
+    if address not in example:
+        yield example
+        return
+    pytest.importorskip("uvicorn")
+    from seer.apps.server import create_app
+    from seer.apps.serving_cli import open_engine
+    from seer.apps.serving_settings import ServeSettings
+    from seer.policy import ReadingPolicy
+
+    app = create_app(open_engine("scripted", None, None, None, []), ReadingPolicy(), ServeSettings())
+    with listening(app) as there:
+        yield example.replace(address, there)
 
 
 @pytest.mark.parametrize("mention", MENTIONED)

@@ -15,13 +15,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from seer.command import EPILOG, AsJson
+from seer.command import AsJson, command_line
 from seer.command import run as run_command
 from seer.errors import InputError
 
-app = typer.Typer(
-    epilog=EPILOG, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Train Seer models."
-)
+app = command_line("seer-train", "Train Seer models: trajectories become a checkpoint.")
 
 ConfigPath = Annotated[Path, typer.Argument(help="A TOML file; see configs/.")]
 Overrides = Annotated[
@@ -31,7 +29,12 @@ Overrides = Annotated[
 
 @app.command()
 def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Train as a configuration says; continue where an earlier run of it stopped."""
+    """Train as a configuration says; continue where an earlier run of it stopped.
+
+    Example: seer-train run configs/seer-9b.toml --set optimizer.lr=1e-6 --set out=runs/other
+
+    On several GPUs: torchrun --nproc-per-node 2 -m train.sft configs/seer-9b.toml
+    """
     # threads that spin while they wait slow a shared CPU down manyfold; read when torch is first imported
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from seer.config import load_config
@@ -62,7 +65,10 @@ def plan(
     as_json: AsJson = False,
     overrides: Overrides = None,
 ) -> None:
-    """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU."""
+    """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU.
+
+    Example: seer-train plan configs/seer-9b.toml --gpus 2 --gpu-gib 80
+    """
     from seer.config import load_config
     from train.config import TrainConfig
     from train.memory import plan_memory
@@ -92,7 +98,10 @@ def inspect(
     html: Annotated[Path | None, typer.Option(help="Write an HTML page instead.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Show trajectories token by token: what is given, what is learned, with which weight."""
+    """Show trajectories token by token: what is given, what is learned, with which weight.
+
+    Example: seer-train inspect runs/data/paper/train --model path/to/checkpoint --html sample.html
+    """
     from seer.config import load_config
     from seer.models import load_encoder
     from train.config import BatchingConfig, LossWeights, TrainConfig

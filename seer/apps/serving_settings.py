@@ -58,8 +58,10 @@ def read_keys(path: Path | None = None) -> tuple[str, ...]:
     else:
         try:
             keys = path.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark before the first key
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the key file '{path}' cannot be read: {type(error).__name__}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"the key file '{path}' is not text; write one key a line, in ASCII") from None
+        except OSError as error:
+            raise InputError(f"the key file '{path}' cannot be read: {error.strerror}; give one key a line") from None
     found = tuple(key.strip() for key in keys if key.strip())
     if path is not None and not found:
         raise InputError(f"the key file '{path}' holds no key; write one a line")
