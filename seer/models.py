@@ -9,7 +9,7 @@ template, generation config. transformers and vLLM load what we save, and we loa
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,7 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
         model = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, wanted), attn_implementation=attention, local_files_only=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:  # the boundary to transformers: a folder's faults have classes of many libraries
         raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {_first_line(error)}") from error
     model = model.to(device).eval()  # type: ignore[arg-type]
     encoder, tokenizer, scaling = load_encoder(folder)
@@ -116,25 +116,47 @@ def load_encoder(path: str | Path) -> tuple[Encoder, Any, PixelScaling]:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # as above
         raise ModelError(f"the tokenizer of '{path}' does not load: {_first_line(error)}") from error
-    settings = read_json(folder / "preprocessor_config.json")
-    size = settings.get("size", {})
+    geometry, scaling = read_processor(read_json(folder / "preprocessor_config.json"))
+    return Encoder(tokenizer, geometry), tokenizer, scaling
+
+
+def read_processor(settings: Mapping[str, Any]) -> tuple[VisionGeometry, PixelScaling]:
+    """What preprocessor_config.json says of an image. Raises ModelError naming the value that cannot be."""
+
+    def whole(values: Mapping[str, Any], key: str, default: int) -> int:
+        value = values.get(key, default)
+        if type(value) is not int or value < 1:
+            raise ModelError(f"preprocessor_config.json says {key}={value!r}; it must be a whole number above 0")
+        return value
+
+    def channels(key: str, default: tuple[float, float, float]) -> tuple[float, float, float]:
+        value = settings.get(key, default)
+        if not isinstance(value, list | tuple) or len(value) != 3 or not all(type(x) in (int, float) for x in value):
+            raise ModelError(f"preprocessor_config.json says {key}={value!r}; it must be three numbers, one a channel")
+        return float(value[0]), float(value[1]), float(value[2])
+
+    size = settings.get("size") or {}
+    if not isinstance(size, Mapping):
+        raise ModelError(f"preprocessor_config.json says size={size!r}; it must hold shortest_edge and longest_edge")
+    resample = settings.get("resample", 3)
+    if type(resample) is not int or resample not in range(6):
+        raise ModelError(f"preprocessor_config.json says resample={resample!r}; it must be one of Pillow's, 0 to 5")
     defaults = VisionGeometry()
     geometry = VisionGeometry(
-        patch_px=settings.get("patch_size", defaults.patch_px),
-        merge=settings.get("merge_size", defaults.merge),
-        frames=settings.get("temporal_patch_size", defaults.frames),
-        min_pixels=size.get("shortest_edge", defaults.min_pixels),
-        max_pixels=size.get("longest_edge", defaults.max_pixels),
+        patch_px=whole(settings, "patch_size", defaults.patch_px),
+        merge=whole(settings, "merge_size", defaults.merge),
+        frames=whole(settings, "temporal_patch_size", defaults.frames),
+        min_pixels=whole(size, "shortest_edge", defaults.min_pixels),
+        max_pixels=whole(size, "longest_edge", defaults.max_pixels),
     )
-    clip_mean, clip_std = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
     scaling = PixelScaling(
-        mean=tuple(settings.get("image_mean", clip_mean)),
-        std=tuple(settings.get("image_std", clip_std)),
-        resample=settings.get("resample", 3),
+        mean=channels("image_mean", (0.48145466, 0.4578275, 0.40821073)),
+        std=channels("image_std", (0.26862954, 0.26130258, 0.27577711)),
+        resample=resample,
     )
-    return Encoder(tokenizer, geometry), tokenizer, scaling
+    return geometry, scaling
 
 
 def check_folder(path: str | Path) -> Path:

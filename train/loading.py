@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
+from seer.errors import ModelError
 from seer.models import Checkpoint, check_folder, load, load_encoder
 from train.config import ModelConfig
 from train.model import PREFIX, Trainee, draw_weights, prepare
@@ -58,8 +59,11 @@ def without_weights(path: str) -> Checkpoint:
     from transformers import AutoConfig, Glm4vForConditionalGeneration
 
     folder = check_folder(path)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    with torch.device("meta"):
-        model = Glm4vForConditionalGeneration(config).float()
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            model = Glm4vForConditionalGeneration(config).float()
+    except Exception as error:  # the boundary to transformers: what it refuses has classes of many libraries
+        raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {error}") from error
     encoder, tokenizer, scaling = load_encoder(folder)
     return Checkpoint(str(Path(path)), model, encoder, tokenizer, scaling, config.text_config.max_position_embeddings)

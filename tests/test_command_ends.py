@@ -1,0 +1,45 @@
+"""However a command ends, there is one line and an exit code; with --debug, the traceback."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from seer import command
+from seer.errors import EngineError
+
+
+def failing(error: BaseException) -> Any:
+    def application(prog_name: str) -> None:
+        raise error
+
+    return application
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (EngineError("the server is away"), 1, "error: the server is away"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (BrokenPipeError(), command.PIPE_CLOSED, ""),
+        (OSError(28, "No space left on device"), command.REFUSED_BY_THE_SYSTEM, "error: No space left on device"),
+        (
+            PermissionError(13, "Permission denied", "out"),
+            command.REFUSED_BY_THE_SYSTEM,
+            "error: 'out': Permission denied",
+        ),
+        (OSError("gone"), command.REFUSED_BY_THE_SYSTEM, "error: gone"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_every_end_has_its_exit_code_and_its_one_line(monkeypatch, capsys, error, code, said) -> None:
+    monkeypatch.setattr(sys, "argv", ["seer"])
+    with pytest.raises(SystemExit) as ended:
+        command.run(failing(error), "seer")
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (code, said)
+    monkeypatch.setattr(sys, "argv", ["seer", "--debug"])
+    if not isinstance(error, KeyboardInterrupt | BrokenPipeError):
+        with pytest.raises(type(error)):
+            command.run(failing(error), "seer")

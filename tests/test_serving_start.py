@@ -1,0 +1,119 @@
+"""What stands between `seer serve` and its first request: the engine asked for, the address, the self-check."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from seer.apps import serving_selfcheck
+from seer.apps.serving_cli import bind, open_engine
+from seer.apps.serving_selfcheck import check_engine, print_checks
+from seer.checks import Check
+from seer.engines.base import Generation, Request
+from seer.engines.hf import HFEngine
+from seer.errors import EngineError, InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "replicas", "message"),
+    [
+        ("hf", None, "http://a/v1,http://b/v1", "give no --base-url, and no --engine but openai"),
+        ("openai", "http://c/v1", "http://a/v1", "--replicas names the servers itself"),
+        ("openai", None, " , ", "--replicas holds no address; write URL,URL"),
+        ("hf", "http://c/v1", None, "--base-url goes with --engine openai, not with hf"),
+    ],
+)
+def test_engines_that_do_not_go_together_are_refused_before_anything_starts(name, base_url, replicas, message):
+    with pytest.raises(InputError, match=message):
+        open_engine(name, None, base_url, replicas, [])
+
+
+def test_a_port_that_is_taken_is_said_before_the_engine_starts():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"cannot serve at 127.0.0.1, port {port}: .*; give another --port"):
+            bind("127.0.0.1", port)
+
+
+# ── The self-check ───────────────────────────────────────────────────────────────────────────────
+
+
+class Altered:
+    """The transformers engine with its replies changed; `block_tokens` as engines have it whose cache must work."""
+
+    constrains = True
+    block_tokens = 1
+
+    def __init__(self, engine: HFEngine, change: Callable[[Request, Generation], Generation]) -> None:
+        self.engine, self.encoder, self._change = engine, engine.encoder, change
+        self.forget = engine.forget
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        said = self.engine.generate(requests)
+        return [self._change(request, one) for request, one in zip(requests, said, strict=True)]
+
+
+@pytest.fixture
+def checked(small_checkpoint, monkeypatch) -> Callable[..., dict[str, Check]]:
+    monkeypatch.setattr("seer.models.load", lambda path: small_checkpoint)
+
+    def look(change: Callable[[Request, Generation], Generation], model: str | None = "model") -> dict[str, Check]:
+        engine: Any = Altered(HFEngine(small_checkpoint), change)
+        return {check.name: check for check in check_engine(engine, model)}
+
+    return look
+
+
+def free(change: Callable[[tuple[int, ...]], Any]) -> Callable[[Request, Generation], Generation]:
+    """Changes the ids of the free text that is compared with transformers."""
+    return lambda asked, said: replace(said, ids=change(said.ids)) if asked.conversation == "check" else said
+
+
+def other_at(place: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    return lambda ids: (*ids[:place], 7 if ids[place] != 7 else 8, *ids[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("change", "detail"),
+    [
+        (lambda ids: None, "the engine returns no token ids to compare"),
+        (other_at(5), r"5 of \d+ equal to transformers', then \([78],\); a small model must agree in all"),
+    ],
+)
+def test_another_token_than_transformers_fails_a_small_model(checked, change, detail):
+    found = checked(free(change))
+    assert not found["greedy tokens"].ok
+    assert re.search(detail, found["greedy tokens"].detail)
+    assert found["second stage"].ok, found
+
+
+def test_a_large_model_may_part_where_two_tokens_are_nearly_equal(checked, monkeypatch):
+    monkeypatch.setattr(serving_selfcheck, "LARGE_PARAMETERS", 0)
+    for tolerance, ok in ((100.0, True), (0.0, False)):
+        monkeypatch.setattr(serving_selfcheck, "TOLERANCE", tolerance)
+        found = checked(free(other_at(5)))["greedy tokens"]
+        assert found.ok == ok and "below the best in log-probability" in found.detail
+        assert float(found.detail.split("), ")[1].split()[0]) > 0
+    found = checked(free(lambda ids: ids[:3]))["greedy tokens"]
+    assert not found.ok and "one of them stopped early" in found.detail
+
+
+def test_a_prefix_cache_that_does_nothing_fails(checked):
+    found = checked(lambda asked, said: replace(said, cached_tokens=0), None)
+    assert list(found) == ["select call", "second stage"]  # without a checkpoint there is nothing to compare with
+    assert not found["second stage"].ok and "(0%)" in found["second stage"].detail
+
+
+def test_a_server_whose_self_check_fails_does_not_start(small_checkpoint, capsys):
+    failed = Generation(finish="error", error="out of memory")
+    engine = Altered(HFEngine(small_checkpoint), lambda asked, said: failed)
+    with pytest.raises(EngineError, match="the self-check failed: select call, second stage"):
+        print_checks(engine, None)
+    assert "FAIL  select call: out of memory" in capsys.readouterr().err
