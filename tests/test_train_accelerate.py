@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from train_fakes import config, trajectories
 
+from seer.errors import ConfigError
+from train.accelerate_entry import start, update
 from train.parallel import World
 from train.run import Run, build_run
-from train.step import train_step
+from train.step import NonFiniteError, train_step
 
 TESTS = Path(__file__).parent
 
@@ -51,6 +54,25 @@ def trained_alone(out: Path) -> tuple[Run, list[float]]:
     alone = World(0, 1, torch.device("cpu"), None)
     run = build_run(config(out, optimizer={"clip_norm": 1e9}), alone, [trajectories(24)])
     return run, [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
+
+
+def test_mixed_precision_that_accelerate_would_not_do_is_refused(tmp_path: Path) -> None:
+    """Else the model trains in fp32, at twice the memory and a fraction of the speed, and nobody says so."""
+    with pytest.raises(ConfigError, match="launch with `--mixed_precision bf16`"):
+        start(config(tmp_path, parallel={"precision": "mixed_bf16"}))
+
+
+def test_gradients_that_are_no_numbers_make_no_update(tmp_path: Path) -> None:
+    run = build_run(config(tmp_path), World(0, 1, torch.device("cpu"), None), [trajectories(24)])
+    before = [parameter.detach().clone() for parameter in run.trainee.parameters()]
+    for parameter in run.trainee.parameters():
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    accelerator = SimpleNamespace(
+        distributed_type=SimpleNamespace(value="NO"), clip_grad_norm_=torch.nn.utils.clip_grad_norm_
+    )
+    with pytest.raises(NonFiniteError, match="the update was not made"):
+        update(run, accelerator)
+    assert all(torch.equal(p, b) for p, b in zip(run.trainee.parameters(), before, strict=True))
 
 
 @pytest.mark.slow

@@ -125,8 +125,10 @@ def test_a_figure_that_is_good_enough_ends_the_run(tmp_path: Path) -> None:
         evaluation={"every_steps": 2},
         stop={"metric": "exact/call", "at_least": 0.0},
     )
-    summary = fit(settings, sources=[trajectories(8)], held_out=[trajectories(2)])
-    assert (summary.steps, summary.reason) == (2, "metric")
+    for _ in range(2):  # run again, say because it was killed in its export, it does not go on
+        summary = fit(settings, sources=[trajectories(8)], held_out=[trajectories(2)])
+        assert (summary.steps, summary.reason) == (2, "metric")
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 2]
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_keeps_the_batch(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The same step under `accelerate launch`: DeepSpeed ZeRO-2 or 3, accelerate's FSDP2, or plain data parallelism.
 
-    accelerate launch --use_deepspeed --zero_stage 3 -m train.accelerate_entry configs/seer-9b.toml
+    accelerate launch --use_deepspeed --zero_stage 3 --mixed_precision bf16 -m train.accelerate_entry configs/seer-9b.toml
 
 For people whose machines are set up around accelerate. Data, loss, weights and figures are the trainer's own; sharding and
-the update are accelerate's. At the end the model is exported as always. Checkpoints to resume from belong to `seer-train`.
+the update are accelerate's. At the end the model is exported as always. Checkpoints to resume from, held-out figures and
+early stops belong to `seer-train`.
 
 Those engines average gradients over ranks, and ours are shares of a global sum, so the loss is multiplied by the ranks.
 """
@@ -50,6 +51,11 @@ def start(config: TrainConfig) -> Any:
                 "without a word: with a CPU it drops FSDP, and DeepSpeed too where `--cpu` is given. Use `torchrun -m "
                 "train.sft`, which shards on a CPU, or DeepSpeed with DS_ACCELERATOR=cpu and without `--cpu`"
             )
+    if config.parallel.precision == "mixed_bf16" and accelerator.mixed_precision != "bf16":
+        raise ConfigError(
+            'parallel.precision = "mixed_bf16" is accelerate\'s to do, and its mixed precision is '
+            f"'{accelerator.mixed_precision}': launch with `--mixed_precision bf16`, or set parallel.precision to \"float32\""
+        )
     plugin = accelerator.state.deepspeed_plugin if accelerator.distributed_type == DistributedType.DEEPSPEED else None
     if plugin is not None:
         # there is no data loader to take these from; the number of passes a step is ours to decide
@@ -105,14 +111,19 @@ def backward(run: Run, accelerator: Any, loss: torch.Tensor, *, last: bool) -> N
 
 
 def update(run: Run, accelerator: Any) -> float:
-    """Clip and update; returns the gradient norm."""
+    """Clip and update; returns the gradient norm. Raises NonFiniteError before the update where that is no number."""
     if is_deepspeed(accelerator):
         norm = accelerator.deepspeed_engine_wrapped.engine.get_global_grad_norm()
         return float(norm) if norm is not None else math.nan
-    norm = accelerator.clip_grad_norm_(run.trainee.parameters(), run.config.optimizer.clip_norm)
+    clipped = accelerator.clip_grad_norm_(run.trainee.parameters(), run.config.optimizer.clip_norm)
+    norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
+    if not math.isfinite(norm):
+        raise NonFiniteError(
+            f"the gradient norm is {norm}; the update was not made. Lower optimizer.lr or optimizer.clip_norm"
+        )
     run.optimizer.step()
     run.optimizer.zero_grad()
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    return norm
 
 
 def is_deepspeed(accelerator: Any) -> bool:

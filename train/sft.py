@@ -66,8 +66,8 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
     config, started = run.config, time.perf_counter()
     record: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
-    done, reason = run.start_step, "steps"
-    while done < config.steps:
+    done, reason = run.start_step, "metric" if ended_before(run) else "steps"
+    while reason == "steps" and done < config.steps:
         record = train_step(run, done, run.loader.take(done))
         done += 1
         if done % config.log.every_steps == 0 or done == config.steps:
@@ -86,6 +86,16 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
         run.save(done)
     run.checkpoints.finish()
     return Summary(done, reason, time.perf_counter() - started, record, evaluation)
+
+
+def ended_before(run: Run) -> bool:
+    """Whether the run came back to a step at which a figure was good enough: it had ended, and must not go on."""
+    if run.config.stop.metric is None:
+        return False
+    records = read_metrics(run.folder / "metrics.jsonl") if run.world.leads else []
+    mine = any(good_enough(run.config.stop, record) for record in records if record["step"] == run.start_step)
+    (agreed,) = run.world.largest([mine])
+    return bool(agreed)
 
 
 def finish(run: Run, summary: Summary) -> Summary:
