@@ -36,7 +36,7 @@ REASONS: dict[str, ReasonInfo] = {
     "wrong_type": ReasonInfo("load", True, "a field holds another type than the source has"),
     "empty_question": ReasonInfo("load", True, "the question is empty"),
     "empty_context": ReasonInfo("load", True, "the context is empty"),
-    "too_large": ReasonInfo("load", True, "the record is larger than max_record_mb"),
+    "too_large": ReasonInfo("load", True, "the line is longer than max_record_mb"),
     "duplicate_id": ReasonInfo("load", True, "an earlier record of the source has this id"),
     "missing_text": ReasonInfo("load", True, "the file that holds the context is not there"),
     "not_train": ReasonInfo("load", False, "the record says that it is of another split"),

@@ -144,6 +144,7 @@ class BuildConfig(Record):
     """Store pages as PNG; else they are drawn from the text when read."""
     rows_per_shard: int = Field(10_000, ge=1)
     max_record_mb: float = Field(32.0, gt=0)
+    """Of JSON lines, longer ones are skipped without being held. Other files are parsed as they come."""
     max_fault_share: float = Field(0.2, ge=0, le=1)
     """More faults than this share of the records stop the build, from the 50th record on."""
     count_tokens_of: int = Field(500, ge=0)

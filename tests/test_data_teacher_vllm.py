@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seer.errors import ModelError
+from seer.errors import ConfigError, ModelError
 from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import open_teacher
@@ -76,3 +76,13 @@ def test_without_vllm_the_message_says_what_to_do(tmp_path: Path, monkeypatch: p
     (error,) = ask_all(tmp_path / "a", ["one"])
     assert isinstance(error, ModelError)
     assert "base_url" in str(error)
+
+
+def test_what_only_a_server_would_read_is_refused(tmp_path: Path) -> None:
+    """Else a teacher answers by other rules than its configuration says, and so does every label."""
+    told = SPEC.model_copy(update={"extra": {"chat_template_kwargs": {"enable_thinking": False}}})
+    with Ledger(tmp_path / "l") as ledger:
+        open_teacher(told, ledger, Budget(), role="judge")
+        penalised = SPEC.model_copy(update={"extra": {"repetition_penalty": 1.1, "min_p": 0.1}})
+        with pytest.raises(ConfigError, match=r"extra min_p, repetition_penalty is read by a server alone"):
+            open_teacher(penalised, ledger, Budget(), role="judge")

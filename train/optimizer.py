@@ -76,7 +76,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def _can_fuse(groups: list[dict[str, Any]]) -> bool:
-    """The fused kernel takes plain floating tensors on a CPU or a GPU; offloaded shards go the ordinary way."""
+    """The fused kernel takes floating tensors on a CPU, where offloaded shards stand too, or a GPU."""
     parameters: Iterable[torch.Tensor] = (p for group in groups for p in group["params"])
     return all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters)
 

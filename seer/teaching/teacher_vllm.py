@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import ModelError
+from seer.errors import ConfigError, ModelError
 from seer.teaching.ledger import Reply
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import Call
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _GATHER_S = 0.02
 """How long the first call of a batch waits for company."""
 
+TEMPLATE_KEY = "chat_template_kwargs"
+
 Waiting = tuple[Mapping[str, Any], asyncio.Future[Reply]]
 
 
@@ -25,6 +27,12 @@ class VllmTransport:
     """Loads `spec.model` at the first call; one thread talks to it."""
 
     def __init__(self, spec: TeacherSpec) -> None:
+        """Raises ConfigError for keys of `spec.extra` that only a server reads."""
+        if unread := sorted(spec.extra.keys() - {TEMPLATE_KEY}):
+            raise ConfigError(
+                f"teacher '{spec.model}': extra {', '.join(unread)} is read by a server alone; in this process only "
+                f"{TEMPLATE_KEY} is. Leave it out, or name a server in base_url"
+            )
         self._spec = spec
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm-teacher")
         self._waiting: list[Waiting] = []
@@ -103,7 +111,7 @@ def _chat(model: LLM, bodies: Sequence[Mapping[str, Any]]) -> list[Reply]:
         [list(body["messages"]) for body in bodies],
         sampling,
         use_tqdm=False,
-        chat_template_kwargs=bodies[0].get("chat_template_kwargs"),
+        chat_template_kwargs=bodies[0].get(TEMPLATE_KEY),
     )
     return [
         Reply(
