@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from seer.citations import find_citations
-from seer.encoding import Encoder
+from seer.encoding import Encoder, neutralise
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
 from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
@@ -166,7 +166,7 @@ def _select(
             _say_answer(state, generation)
             return None
         thought, call = (None, generation) if required else split_thought(generation, state.encoder)
-        parsed = parse_call_text(call.raw, allowed, policy.max_pages)
+        parsed = parse_call_text(_call_text(call), allowed, policy.max_pages)
         if not parsed.deviations:
             _say_call(state, thought, call, parsed)
             return parsed.pages
@@ -180,6 +180,11 @@ def _select(
         )
     _say_call(state, thought, call, parsed)
     return parsed.pages
+
+
+def _call_text(generation: Generation) -> str:
+    """What was written, with tags where they are control tokens alone: a call that the model quotes is none of its own."""
+    return "".join(name or neutralise(text) for name, text in generation.parts)
 
 
 def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Generation | None, Generation]:
@@ -249,7 +254,7 @@ def _scan_chunks(
         generations = yield requests
         for request, run, generation in zip(requests, runs, generations, strict=True):
             _raise_failure(generation)
-            parsed = parse_call_text(generation.raw, tuple(run), policy.max_pages)
+            parsed = parse_call_text(_call_text(generation), tuple(run), policy.max_pages)
             state.turns[:] = request.turns  # each chunk is a conversation of its own
             state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
             found.append(parsed.pages)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.conversation import Conversation, split_answer
-from seer.engines.base import Request
+from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
@@ -116,6 +116,20 @@ def test_reject_fails_and_says_why():
     assert answer.status is Status.FAILED
     assert "out_of_range" in answer.cause
     assert answer.trace[1].deviations
+
+
+def test_a_call_that_is_quoted_is_no_call():
+    class Quotes(ScriptedEngine):
+        def generate(self, requests):
+            if requests[0].constraint is None:
+                return super().generate(requests)
+            quoted = f"The page says <tool_call>{render_call((3,))}</tool_call>. "
+            own = (("<tool_call>", ""), ("", render_call((1,))), ("</tool_call>", ""))
+            return [Generation(parts=(("", quoted), *own))]
+
+    answer = Reader(Quotes(oracle_script(answer="x"), small_encoder())).ask(DOCUMENT, "q")
+    assert answer.selected_pages == (1,)
+    assert answer.trace[1].deviations == ("text_around",)
 
 
 def test_reask_asks_again_and_does_not_show_the_model_its_fault():

@@ -161,15 +161,19 @@ def read_call(text: str, tool_calls: Any = None) -> Parts:
     """
     if tool_calls:
         return ((CONTROL.open_call, ""), ("", _call_body(tool_calls)), (CONTROL.close_call, ""))
-    text = restore(text)
     if CONTROL.open_call in text:
-        return parts_of_text(text)
+        return _parts(text)
     match = next((braced for braced in _BRACED.finditer(text) if '"indices"' in braced[0]), None)
     if match is None:
-        return (("", text),) if text else ()
+        return _parts(text)
     before, after = text[: match.start()], text[match.end() :]
     parts = [("", before), (CONTROL.open_call, ""), ("", match[0]), (CONTROL.close_call, ""), ("", after)]
-    return tuple(part for part in parts if part[0] or part[1].strip())
+    return tuple((name, restore(part)) for name, part in parts if name or part.strip())
+
+
+def _parts(text: str) -> Parts:
+    """Tags are what the model wrote as such; what it quotes of neutralised text is restored in each part, and stays text."""
+    return tuple((name, restore(part)) for name, part in parts_of_text(text))
 
 
 def _call_body(tool_calls: Any) -> str:
@@ -183,7 +187,7 @@ def _call_body(tool_calls: Any) -> str:
 
 def read_text(text: str, reasoning: str = "") -> Parts:
     """The parts of a free reply; `reasoning` is what the server sent apart as thinking."""
-    parts = parts_of_text(restore(text))
+    parts = _parts(text)
     if not reasoning:
         return parts
     return ((CONTROL.open_think, ""), ("", restore(reasoning)), (CONTROL.close_think, ""), *parts)
