@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from seer.config import load_config
-from seer.errors import ConfigError
+from seer.errors import ConfigError, SeerError
 from train.config import TrainConfig
 from train.export import write_export
 from train.metrics import ClassTotals
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit("usage: accelerate launch ... -m train.accelerate_entry CONFIG [key=value ...]")
     try:
         fit(load_config(TrainConfig, given[0], given[1:]))
-    except ConfigError as error:
+    except SeerError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
 
