@@ -191,7 +191,7 @@ def check(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
     """What every source must hold: a question, a context, an answer, which stands in the context where that is due.
     `number` names records that have no id of their own."""
     problem, detail = _problem(sample, spec)
-    name = sample.id or f"{number:08d}"
+    name = _storable(sample.id) or f"{number:08d}"
     if problem:
         return Rejection(problem, detail, spec.label, name)
     return replace(
@@ -223,13 +223,13 @@ def _problem(sample: Sample, spec: SourceSpec) -> tuple[str, str]:
 
 
 def _origin(sample: Sample, spec: SourceSpec) -> dict[str, str]:
-    return {**_file_and_split(spec.path, spec.split), **sample.provenance}
+    return {**_file_and_split(spec.path, spec.split), **{k: _storable(v) for k, v in sample.provenance.items()}}
 
 
 @functools.lru_cache(maxsize=64)
 def _file_and_split(path: str, split: str) -> dict[str, str]:
     # the file's name, not its path: shards do not carry where a machine keeps its files
-    return {"file": Path(path).name, "source_split": split or split_in_name(path) or "unknown"}
+    return {"file": _storable(Path(path).name), "source_split": split or split_in_name(path) or "unknown"}
 
 
 def _answer_stands(sample: Sample) -> bool:

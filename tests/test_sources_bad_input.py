@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from data_pipeline.build import build
 from data_pipeline.prepare import Preparation
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources import load
 from seer.errors import InputError
+from seer.shards import ShardSet
 
 GOOD = {"id": "g", "question": "How many?", "context": "There are two.", "answers": ["two"]}
 
@@ -71,11 +73,30 @@ def test_a_last_line_without_newline_and_empty_lines_are_fine(tmp_path: Path) ->
 def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(
-        r'{"id": "s", "question": "How \ud800 many?", "context": "There are \udfff two.", "answers": ["two"]}'
+        r'{"id": "s\ud800", "question": "How \ud800 many?", "context": "There are \udfff two.", "answers": ["two"]}'
     )
     (sample,) = load(SourceSpec(path=str(path)))
     assert isinstance(sample, Sample)
-    assert (sample.question, sample.context) == ("How \ufffd many?", "There are \ufffd two.")
+    assert (sample.id, sample.question, sample.context) == ("s\ufffd", "How \ufffd many?", "There are \ufffd two.")
+
+
+def test_a_lone_surrogate_anywhere_in_a_row_does_not_end_the_build(tmp_path: Path) -> None:
+    """It would be found when the record is written: after its teachers were paid, with everything else unfinished."""
+    path = tmp_path / "train.json"
+    row = {
+        "_id": "a\ud800",
+        "type": "bridge\udfff",
+        "question": "Where is \ud800 it?",
+        "context": [["Rome\udc00", ["It is in Rome.", " And \udc00 there."]]],
+        "supporting_facts": [["Rome\udc00", 0]],
+        "answer": "Rome",
+    }
+    path.write_text(json.dumps([row]))
+    spec = {"kind": "hotpotqa", "path": str(path)}
+    config = {"out": str(tmp_path / "out"), "sources": [spec], "style": "miniature"}
+    assert build(BuildConfig.model_validate(config)).statistics["written"] == 1
+    (trajectory,) = ShardSet(tmp_path / "out" / "train")
+    assert (trajectory.id, trajectory.provenance["type"]) == ("hotpotqa/a\ufffd", "bridge\ufffd")
 
 
 def test_a_giant_record_is_skipped_without_being_held(tmp_path: Path) -> None:
