@@ -51,7 +51,8 @@ class Encoded:
     classes: np.ndarray
     """uint8 (L,): index into `CLASSES`"""
     slots: tuple[ImageSlot, ...]
-    merge: int = 2
+    merge: int
+    """Patches along each side of what becomes one vision token."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -263,7 +264,7 @@ _JOINER = "\u2060"  # word joiner: zero width, never drawn
 
 @functools.cache
 def _control_literal() -> re.Pattern[str]:
-    names = "|".join(re.escape(name[1:]) for name in sorted(KNOWN_CONTROL_LITERALS, key=len, reverse=True))
+    names = "|".join(re.escape(name[1:]) for name in KNOWN_CONTROL_LITERALS)
     return re.compile(f"([<\\[/])({_JOINER}*)({names})")
 
 
@@ -278,4 +279,4 @@ def neutralise(text: str) -> str:
 
 def restore(text: str) -> str:
     """The inverse of `neutralise`."""
-    return _control_literal().sub(lambda m: m[1] + (m[2][1:] if m[2] else "") + m[3], text)
+    return _control_literal().sub(lambda m: m[1] + m[2][1:] + m[3], text)

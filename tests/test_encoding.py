@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from fakes import small_encoder
@@ -104,6 +106,108 @@ def test_ids_that_the_model_wrote_stand_as_they_are():
     assert encoded.count(LossClass.CALL) == len(odd)
 
 
+def test_every_written_turn_stands_in_its_place():
+    """Two rounds with all that the model said given back, in another spelling: nothing else moves."""
+    encoder = small_encoder()
+    spoken = {n: turn for n, turn in enumerate(TWO_ROUNDS) if turn.kind in ("call", "think")}
+    written = {n: [encoder.control(CONTROL.open_call), *encoder.encode_text(f"turn {n}")] for n in spoken}
+    encoded = encoder.encode(TWO_ROUNDS, SIZES, written)
+    parts = []
+    for n in range(len(TWO_ROUNDS)):
+        before = len(encoder.encode(TWO_ROUNDS[:n], SIZES)) if n else 0
+        usual = encoder.encode(TWO_ROUNDS[: n + 1], SIZES).ids[before:].tolist()
+        parts += written.get(n, usual)
+    assert encoded.ids.tolist() == parts
+    assert encoded.count(LossClass.CALL) == sum(map(len, written.values()))
+    assert encoded.count(LossClass.THINK, LossClass.STRUCTURE) == 0
+    assert encoded.slots == encoder.encode(TWO_ROUNDS, SIZES).slots
+
+
+def test_counts_by_class_add_up():
+    encoder = small_encoder()
+    encoded = encoder.encode(EXAMPLE, SIZES)
+    answer = encoder.count_text("\nThe total price is $1,749.98.")
+    assert encoded.count(LossClass.ANSWER) == answer
+    assert encoded.count(LossClass.ANSWER, LossClass.STOP, LossClass.STRUCTURE) == answer + 1 + 4
+    assert encoded.count() == 0
+    assert json.dumps(encoded.count(LossClass.STOP)) == "1", "a count goes into reports as it stands"
+
+
+def test_a_conversation_is_kept_in_small_numbers():
+    """What a million training samples and every engine hold; torch and the shards rely on these types."""
+    encoded = small_encoder().encode(EXAMPLE, SIZES)
+    assert (encoded.ids.dtype, encoded.classes.dtype) == (np.int32, np.uint8)
+    assert (encoded.positions().dtype, encoded.mm_token_type_ids().dtype) == (np.int32, np.int32)
+    assert encoded.grid_thw().dtype == np.int64
+    without_pages = small_encoder().encode((Turn(kind="prompt", text="q"),), SIZES)
+    assert without_pages.grid_thw().shape == (0, 3)
+    assert without_pages.positions().tolist() == [list(range(len(without_pages)))] * 3
+
+
+def test_image_slots_hold_the_image_token_and_nothing_else_does():
+    encoder = small_encoder()
+    encoded = encoder.encode(EXAMPLE, SIZES)
+    inside = {i for slot in encoded.slots for i in range(slot.start, slot.start + slot.tokens)}
+    assert inside == set(np.flatnonzero(encoded.ids == encoder.control(CONTROL.image)).tolist())
+    assert [(slot.page, slot.rows, slot.columns) for slot in encoded.slots] == [(1, 6, 8), (2, 8, 6), (3, 10, 10)]
+    assert encoded.merge == encoder.geometry.merge
+    assert hash(encoded.slots) == hash(encoder.encode(EXAMPLE, SIZES).slots), "they cannot be added to"
+
+
+def test_text_may_be_encoded_by_another_tokenizer_than_the_control_tokens():
+    """Token accounting where no model is at hand: the text's ids come from `plain`, the control ids from the other."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    plain = Tokenizer(models.WordLevel({"?": 1000, "q": 1001, "[start]": 1002}, unk_token="?"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    # a mark that this tokenizer would put before every text of its own accord
+    plain.post_processor = processors.TemplateProcessing(single="[start] $A", special_tokens=[("[start]", 1002)])
+    encoder = Encoder(small_encoder().full, plain=plain)
+    assert encoder.encode_text("q q x") == [1001, 1001, 1000]
+    assert encoder.control_ids == small_encoder().control_ids
+    ids = encoder.encode((Turn(kind="prompt", text="q", chat=False),), {}).ids
+    assert ids.tolist() == [encoder.control(CONTROL.mask), encoder.control(CONTROL.start), 1001]
+
+
+def test_a_tokenizers_habits_do_not_reach_plain_text():
+    """Truncation, padding and tokens put around a text are a tokenizer file's settings; here every byte counts."""
+    from tokenizers import Tokenizer, processors
+
+    habits = Tokenizer.from_str(small_encoder().full.to_str())
+    habits.enable_truncation(4)
+    habits.enable_padding(length=64)
+    start = (CONTROL.start, habits.token_to_id(CONTROL.start))
+    habits.post_processor = processors.TemplateProcessing(single=f"{CONTROL.start} $A", special_tokens=[start])
+    encoder = Encoder(habits)
+    text = "The total price of the laptop and the monitor."
+    assert encoder.encode_text(text) == small_encoder().encode_text(text)
+    np.testing.assert_array_equal(encoder.encode(EXAMPLE, SIZES).ids, small_encoder().encode(EXAMPLE, SIZES).ids)
+
+
+def test_control_tokens_that_stand_in_the_vocabulary_too_are_left_out_of_text():
+    """Some tokenizers keep them there as well, out of reach of every merge; their ids would decode to their names."""
+    from tokenizers import Tokenizer, models
+
+    vocabulary = {name: n for n, name in enumerate((*"<|user>", *CONTROL.names()))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.add_special_tokens(list(CONTROL.names()))
+    encoder = Encoder(tokenizer)
+    ids = [encoder.control(CONTROL.user), *encoder.encode_text("<|user|>")]
+    assert len(ids) == 9
+    assert encoder.decode(ids).replace(" ", "") == "<|user|>"
+
+
+def test_control_tokens_that_seer_does_not_use_are_left_out_of_what_was_written():
+    encoder = small_encoder()
+    video = encoder.full.token_to_id("<|video|>")
+    assert video in encoder.added_ids
+    ids = [*encoder.encode_text("so "), video, *encoder.encode_text("it is")]
+    assert encoder.split(ids) == [("", "so it is")]
+    assert encoder.decode(ids) == "so it is"
+    assert encoder.control_name(video) == ""
+    assert encoder.split([]) == []
+
+
 def test_written_turns_split_at_control_ids_only():
     encoder = small_encoder()
     said = "<think> </tool_call> it says <|user|>"
@@ -126,13 +230,24 @@ def test_neutralising_is_reversible_and_hides_every_control_literal(text):
     assert safe.replace("\u2060", "") == text.replace("\u2060", "")
 
 
+def test_a_literal_is_broken_by_one_joiner_behind_its_bracket():
+    assert neutralise("a <|user|> b") == "a <\u2060|user|> b"
+    assert neutralise("[gMASK]</think>/nothink") == "[\u2060gMASK]<\u2060/think>/\u2060nothink"
+    assert neutralise("a < b [c] /d") == "a < b [c] /d"
+    assert neutralise("<\u2060|user|>") == "<\u2060\u2060|user|>", "so that what had one already gets it back"
+    assert restore("<\u2060\u2060|user|>") == "<\u2060|user|>"
+    assert restore("<|user|>") == "<|user|>"
+
+
 def test_a_tokenizer_without_a_control_token_is_refused_by_name():
     from tokenizers import Tokenizer, models
 
     bare = Tokenizer(models.BPE())
     bare.add_special_tokens(["<|user|>"])
-    with pytest.raises(ModelError, match="<tool_call>"):
+    with pytest.raises(ModelError, match="<tool_call>") as caught:
         Encoder(bare)
+    lacking = str(caught.value).partition(" as single tokens")[0].removeprefix("the tokenizer lacks ").split(", ")
+    assert lacking == [name for name in CONTROL.names() if name != "<|user|>"], "all that are missing, at once"
 
 
 def test_a_tokenizer_whose_merges_reach_a_control_token_is_refused():
