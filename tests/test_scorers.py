@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from seer.errors import InputError
 from seer.evaluation import rouge
 from seer.evaluation.chinese import cut_words
-from seer.evaluation.rouge import rouge_l
+from seer.evaluation.rouge import RougeL, rouge_l
 from seer.evaluation.scorers import (
     CodeRatio,
     Metric,
@@ -121,6 +122,26 @@ def test_a_long_trace_is_reported_and_scored():
     assert result.f1 == pytest.approx(1, abs=1e-7)
     assert score_sample(Metric.ROUGE_L, hypothesis, ["w1", hypothesis]).deep, "one long trace is enough"
     assert not score_sample(Metric.ROUGE_L, "w1 w2", [hypothesis[:500]]).deep
+
+
+@given(sentences, st.integers(2, 30))
+def test_sentences_stand_side_by_side_as_far_as_they_fit(given_sentences, bits):
+    """Fewer batches are faster, wider integers are slower: each batch is full, and only a lone sentence is too wide."""
+
+    def width(batch: list[list[str]]) -> int:
+        return sum(len(sentence) + 1 for sentence in batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rouge, "BATCH_BITS", bits)
+        batches = list(rouge._batches(given_sentences))
+    assert [sentence for batch in batches for sentence in batch] == given_sentences
+    assert all(width(batch) <= bits or len(batch) == 1 for batch in batches)
+    assert all(width([*batch, following[0]]) > bits for batch, following in itertools.pairwise(batches))
+
+
+@pytest.mark.parametrize(("hypothesis", "reference"), [("", "a"), ("a", ""), ("...", "a"), ("", "")])
+def test_a_text_without_a_sentence_has_nothing_in_common(hypothesis, reference):
+    assert rouge_l(hypothesis, reference) == RougeL(f1=0.0, precision=0.0, recall=0.0, longest_trace=0)
 
 
 def test_a_long_prediction_without_a_word_in_common_is_deep_too():
