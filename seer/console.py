@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from seer.schema import Answer, Citation, Document, Status, Step
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-STRIP_PAGES = 60
+STRIP_SQUARES = 50
 
 
 class TracePrinter:
@@ -36,7 +37,7 @@ class TracePrinter:
             self._line("look", shown)
         elif turn.kind == "call":
             self._line("select", f"pages {list(turn.pages)}" if turn.pages else "no page", step)
-            self.console.print(page_strip(len(self.document.pages), turn.pages))
+            print_line(self.console, page_strip(len(self.document.pages), turn.pages))
             if step.deviations:
                 self.console.print(Text(f"          departs from the protocol: {', '.join(step.deviations)}", "yellow"))
         elif turn.kind == "observation":
@@ -68,15 +69,17 @@ def print_line(console: Console, line: Text) -> None:
     console.print(line, soft_wrap=not console.is_terminal)
 
 
-def page_strip(pages: int, selected: tuple[int, ...]) -> object:
-    """The document as a row of small squares, the selected pages filled."""
+def page_strip(pages: int, selected: tuple[int, ...]) -> Text:
+    """The document as a row of small squares, the selected pages filled; of a long one a square is several pages."""
     from rich.text import Text
 
     strip = Text("          ")
-    for number in range(1, min(pages, STRIP_PAGES) + 1):
-        strip.append("■" if number in selected else "□", "bold green" if number in selected else "dim")
-    if pages > STRIP_PAGES:
-        strip.append(f" … {pages} pages", "dim")
+    each = max(1, math.ceil(pages / STRIP_SQUARES))
+    chosen = {(number - 1) // each for number in selected}
+    for square in range(math.ceil(pages / each)):
+        strip.append("■" if square in chosen else "□", "bold green" if square in chosen else "dim")
+    if each > 1:
+        strip.append(f" {each} pages each", "dim")
     return strip
 
 

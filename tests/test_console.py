@@ -9,7 +9,7 @@ from fakes import make_document, small_encoder
 from rich.console import Console
 
 from seer.apps.trace_report import trace_html, trace_markdown
-from seer.console import TracePrinter, print_outcome
+from seer.console import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
 from seer.policy import ReadingPolicy
@@ -55,6 +55,18 @@ def test_pages_are_counted_as_one_says_it():
         turn = Turn(kind="prompt", text="Which code?", pages=tuple(range(1, pages + 1)))
         TracePrinter(console, DOCUMENT)(Step(turn=turn))
         assert console.file.getvalue() == f"    look  {said}\n"
+
+
+@pytest.mark.parametrize("pages", [1, 2, 50, 51, 120, 999])
+def test_every_selected_page_of_any_document_is_seen_in_the_strip(pages):
+    places = []
+    for number in range(1, pages + 1):
+        strip = page_strip(pages, (number,)).plain
+        assert len(strip) < 80 and strip.count("■") == 1
+        assert ("pages each" in strip) == (pages > 50)
+        squares = strip.split()[0]
+        places.append(squares.index("■"))
+    assert places == sorted(places) and set(places) == set(range(len(squares)))
 
 
 @pytest.mark.parametrize("terminal", [False, True])

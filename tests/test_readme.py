@@ -57,7 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_checkpoint_dir: Path)
     (here / "report.txt").write_text(text)
     (here / "path/to").mkdir(parents=True)
     (here / "path/to/checkpoint").symlink_to(small_checkpoint_dir)
-    (here / "configs").symlink_to(ROOT / "configs")
+    for name in ("configs", "seer"):
+        (here / name).symlink_to(ROOT / name)
     (here / "longbench").mkdir()
     record = {"_id": "1", "input": "What was the total?", "context": text, "answers": ["1749.98"]}
     (here / "longbench/hotpotqa.jsonl").write_text(json.dumps(record) + "\n")
