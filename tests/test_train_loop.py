@@ -19,7 +19,7 @@ from train.evaluation import policy_of
 from train.flops import flops_model, peak_flops
 from train.metrics import MetricsFile, read_metrics
 from train.parallel import World
-from train.run import build_run
+from train.run import Run, build_run
 from train.sft import fit
 from train.step import NonFiniteError, train_step
 
@@ -129,6 +129,15 @@ def test_a_figure_that_is_good_enough_ends_the_run(tmp_path: Path) -> None:
         summary = fit(settings, sources=[trajectories(8)], held_out=[trajectories(2)])
         assert (summary.steps, summary.reason) == (2, "metric")
     assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 2]
+
+
+def test_each_state_is_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the last, where a checkpoint is due then as well: of a large model it takes minutes and a hundred gigabytes."""
+    saved: list[int] = []
+    save = Run.save
+    monkeypatch.setattr(Run, "save", lambda run, step: (saved.append(step), save(run, step)))
+    fit(config(tmp_path, steps=4, checkpoint={"every_steps": 2}), sources=[trajectories(8)])
+    assert saved == [2, 4]
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_keeps_the_batch(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def loop(run: Run, interrupts: Interrupts) -> Summary:
         if stop := interrupts.reason(run.world):
             reason = stop
             break
-        if is_due(done, config.checkpoint.every_steps):
+        if done < config.steps and is_due(done, config.checkpoint.every_steps):
             run.save(done)
     if done > run.start_step:
         run.save(done)
