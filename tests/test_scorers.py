@@ -146,7 +146,8 @@ def test_a_text_without_a_sentence_has_nothing_in_common(hypothesis, reference):
 
 def test_a_long_prediction_without_a_word_in_common_is_deep_too():
     assert score_sample(Metric.ROUGE_L, "a " * 1000, ["b. a"]).deep
-    assert score_sample(Metric.ROUGE_L, "a " * 1000, ["b"]).deep
+    assert score_sample(Metric.ROUGE_L, "a " * rouge.ORIGINAL_TRACE_LIMIT, ["b"]).deep
+    assert not score_sample(Metric.ROUGE_L, "a " * (rouge.ORIGINAL_TRACE_LIMIT - 1), ["b"]).deep
     assert not score_sample(Metric.ROUGE_L, "a. " * 1000, ["b"]).deep
 
 
@@ -200,7 +201,9 @@ def test_words_are_those_of_jieba(text):
         "龘靐齉爩，魑魅魍魉；孙燕姿和欧阳娜娜、司马光在一起",
         # Latin letters and digits inside, beside and in place of words
         "T恤、B超、卡拉OK、AA制，C++和AT&T，iPhone12 Pro涨了3.14%，v1.2.3-rc#4_z9",
-        "A股Z世代0起点9成 azAZ09 x%y 7.5% a.b 1.a .5 %",
+        "A股Z世代0起点9成 azAZ09 x%y 7.5% a.b 1.a .5 % 9-3 x_5 a+7",
+        # words of which a character is no word of its own
+        "大S和小S在中坜市读阿Q正传，一抷黄土中坜地区人民小S北京",
         # the first and the last character that counts as Chinese, and their neighbours outside
         "一丁䷿㐀鿕鿔鿖𠀀 一鿕 鿕一鿖",
         "一\r\n二\r三\n\n四\t五\u3000六  七",

@@ -101,28 +101,24 @@ class _Batch:
     def trace(self, reference: Sequence[str], union: set[str]) -> int:
         """Add to `union` the words of each LCS with one reference sentence; returns the longest trace seen.
 
-        A pair whose common words are all in `union` already can add nothing and is left out, unless it is
-        long enough for its trace to be of interest.
+        A pair whose common words are all in `union` already, or that has none, can add nothing and is left out,
+        unless it is long enough for its trace to be of interest.
         """
         reference_words = frozenset(reference)
-        cursors = []
-        longest = 0
-        for offset, num_words, words in self.spans:
-            common = words & reference_words
-            if not common:
-                # Nothing to take: the trace goes straight through the hypothesis.
-                longest = max(longest, num_words)
-            elif not common <= union or num_words + len(reference) >= ORIGINAL_TRACE_LIMIT:
-                cursors.append(_Cursor(offset, num_words))
+        cursors = [
+            _Cursor(offset, num_words)
+            for offset, num_words, words in self.spans
+            if not words & reference_words <= union or num_words + len(reference) >= ORIGINAL_TRACE_LIMIT
+        ]
         if not cursors:
-            return longest
+            return 0
         starts = self._block_starts(reference)
         for first in range((len(starts) - 1) * BLOCK_ROWS, -1, -BLOCK_ROWS):
             block = reference[first : first + BLOCK_ROWS]
             rows = self._rows(starts[first // BLOCK_ROWS], block)
             for cursor in cursors:
                 cursor.walk_up(rows, block, union)
-        return max(longest, *(cursor.steps for cursor in cursors))
+        return max(cursor.steps for cursor in cursors)
 
     def _block_starts(self, reference: Sequence[str]) -> list[int]:
         """The flat bits above the first row of each block."""
@@ -163,8 +159,6 @@ class _Cursor:
 
     def walk_up(self, rows: Sequence[tuple[int, int]], words: Sequence[str], union: set[str]) -> None:
         offset, column = self.offset, self.column
-        if not column:
-            return
         for (same, stops), word in zip(reversed(rows), reversed(words), strict=True):
             reachable = (stops >> offset) & ((1 << column) - 1)
             stop = reachable.bit_length()
@@ -175,6 +169,4 @@ class _Cursor:
             if (same >> (offset + stop - 1)) & 1:
                 union.add(word)
                 column -= 1
-                if not column:
-                    break
         self.column = column
