@@ -62,7 +62,7 @@ class Altered:
 
 @pytest.fixture
 def checked(small_checkpoint, monkeypatch) -> Callable[..., dict[str, Check]]:
-    monkeypatch.setattr("seer.models.load", lambda path: small_checkpoint)
+    monkeypatch.setattr("seer.models.load", lambda path, **options: small_checkpoint)
 
     def look(change: Callable[[Request, Generation], Generation], model: str | None = "model") -> dict[str, Check]:
         engine: Any = Altered(HFEngine(small_checkpoint), change)
@@ -117,3 +117,17 @@ def test_a_server_whose_self_check_fails_does_not_start(small_checkpoint, capsys
     with pytest.raises(EngineError, match="the self-check failed: select call, second stage"):
         print_checks(engine, None)
     assert "FAIL  select call: out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("on_gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_what_an_engine_is_compared_with_takes_no_memory_of_its_gpu(small_checkpoint, monkeypatch, on_gpu, dtype):
+    asked = []
+
+    def load(path, **options):
+        asked.append(options)
+        return small_checkpoint
+
+    monkeypatch.setattr("seer.models.load", load)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: on_gpu)
+    assert next(check_engine(HFEngine(small_checkpoint), "checkpoint")).ok
+    assert asked == [{"device": "cpu", "dtype": dtype}]

@@ -52,10 +52,13 @@ def print_checks(engine: Any, model: str | None) -> None:
 
 
 def _agreement(engine: Any, model: str, prompt: Turn, pages: dict[int, Page]) -> Check:
+    import torch
+
     from seer.engines.hf import HFEngine
     from seer.models import load
 
-    checkpoint = load(model)
+    # on the CPU: the engine that is checked has taken the GPU's memory
+    checkpoint = load(model, device="cpu", dtype="bfloat16" if torch.cuda.is_available() else "float32")
     reference = HFEngine(checkpoint)
     asked = Request("check", (prompt,), pages, sampling=Sampling(max_new_tokens=TOKENS))
     (expected,), (said,) = reference.generate([asked]), _ask(engine, asked)
