@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_fakes import as_elsewhere, config, samples, tiny_checkpoint
+from train_fakes import as_elsewhere, config, samples, tiny_base, tiny_checkpoint
 from transformers import Glm4vConfig
 from typer.testing import CliRunner
 
@@ -20,7 +20,7 @@ from train.memory import GIB, Workload, build_skeleton, bytes_per_parameter, mea
 from train.model import prepare
 from train.optimizer import build_optimizer
 from train.parallel import clip_gradients
-from train.planning import alternatives, verdict
+from train.planning import alternatives, as_record, model_shape, show, verdict
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 OVERRIDES = {
@@ -84,6 +84,27 @@ def test_the_command_prints_json() -> None:
     assert json.loads(result.output)["verdict"] == "fits"
     text = CliRunner().invoke(app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpu-gib", "24"])
     assert "does not fit" in text.output
+
+
+def test_a_model_that_is_not_here_yet_is_planned_with_its_usual_shape(tmp_path: Path) -> None:
+    glm, source = model_shape(str(tmp_path / "none"))
+    assert glm.text_config.hidden_size == Glm4vConfig().text_config.hidden_size
+    assert "is not here, so its usual shape is assumed" in source
+    glm, source = model_shape(str(tiny_base()))
+    assert (glm.text_config.hidden_size, source) == (64, f"'{tiny_base()}'")
+    assert plan_memory(glm, config(tmp_path), gpus=1).shape.total < 1e6
+
+
+def test_where_no_single_change_helps_it_says_so_and_what_the_host_must_hold(tmp_path: Path, capsys) -> None:
+    settings = config(tmp_path, parallel={"cpu_offload": True})
+    glm, source = model_shape(str(tiny_base()))
+    plan = plan_memory(glm, settings, gpus=1)
+    others = alternatives(glm, settings, gpus=1, gpu_gib=1, vision_tokens=None, supervised_tokens=16)
+    assert others == []  # the reserve alone is larger
+    show(as_record(plan, settings, gpus=1, gpu_gib=1), source, others)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "does not fit" in told and "no single change fits; combine several, or use more GPUs" in told
+    assert "host memory for the offloaded state:" in told
 
 
 def measured_peak(settings: TrainConfig, batch) -> int:

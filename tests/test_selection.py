@@ -11,6 +11,7 @@ from seer.errors import InputError
 from seer.selection.base import (
     AllPages,
     FirstPages,
+    Hybrid,
     OraclePages,
     RandomPages,
     TopRanked,
@@ -66,6 +67,18 @@ def test_random_pages_repeat_with_seed_and_differ_between_questions():
 def test_fusion_rewards_agreement_and_breaks_ties_by_page():
     assert fuse_ranks([[1, 2, 3], [3, 1, 2]]) == [1, 3, 2]
     assert fuse_ranks([[2, 1], [1, 2]]) == [1, 2]
+
+
+def test_a_hybrid_ranks_by_both():
+    class Fixed:
+        def __init__(self, name: str, ranking: list[int]) -> None:
+            self.name, self.ranking = name, ranking
+
+        def rank(self, document: object, question: str) -> list[int]:
+            return self.ranking
+
+    both = Hybrid(Fixed("a", [1, 2, 3]), Fixed("b", [3, 1, 2]))
+    assert (both.name, both.rank(make_document(["x"] * 3), "?")) == ("a+b", [1, 3, 2])
 
 
 def test_dense_ranks_by_meaning():

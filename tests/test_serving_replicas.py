@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import pytest
 from fakes import make_document
 from serving_fakes import FakeServer, Say, serve
 
+from seer.apps.serving_cli import open_engine
 from seer.engines.base import Request
 from seer.engines.openai import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine
+from seer.errors import InputError
 from seer.reading import Reader
 from seer.schema import Status, Turn
 
@@ -59,3 +62,17 @@ def test_a_request_that_is_wrong_everywhere_rests_nobody():
         assert said.finish == "error"
         assert sum(len(server.asked) for server in servers) == 1
         assert engine.trouble() == ""
+
+
+def test_addresses_become_one_engine_and_a_checkpoint_that_lies_here_brings_its_tokenizer(small_checkpoint_dir):
+    plain = ["structure=none", "continuation=tool"]
+    with serve(reading) as one, serve(reading) as two:
+        several = open_engine("openai", None, None, f"{one.base_url}, {two.base_url},", plain)
+        assert isinstance(several, ReplicatedEngine) and len(several.replicas) == 2
+        several.close()
+        served = open_engine("openai", str(small_checkpoint_dir), one.base_url, None, plain)
+        # the folder's name is ours, the model's name the server's to say
+        assert isinstance(served, OpenAIEngine) and served.abilities.model == "fake" and served.encoder is not None
+        served.close()
+    with pytest.raises(InputError, match="vLLM takes the device that it was built for; leave --device out"):
+        open_engine("vllm", "model", None, None, ["device=cpu"])
