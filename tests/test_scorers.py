@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
@@ -125,6 +126,8 @@ def test_a_long_trace_is_reported_and_scored():
 
 
 @given(sentences, st.integers(2, 30))
+@example([["a"]] * 6, 3)
+@example([["a"]] * 6, 4)
 def test_sentences_stand_side_by_side_as_far_as_they_fit(given_sentences, bits):
     """Fewer batches are faster, wider integers are slower: each batch is full, and only a lone sentence is too wide."""
 
@@ -139,8 +142,8 @@ def test_sentences_stand_side_by_side_as_far_as_they_fit(given_sentences, bits):
     assert all(width([*batch, following[0]]) > bits for batch, following in itertools.pairwise(batches))
 
 
-@pytest.mark.parametrize(("hypothesis", "reference"), [("", "a"), ("a", ""), ("...", "a"), ("", "")])
-def test_a_text_without_a_sentence_has_nothing_in_common(hypothesis, reference):
+@pytest.mark.parametrize(("hypothesis", "reference"), [("", "a"), ("a", ""), ("...", "a"), ("", ""), ("a", "b")])
+def test_texts_with_nothing_in_common_score_0(hypothesis, reference):
     assert rouge_l(hypothesis, reference) == RougeL(f1=0.0, precision=0.0, recall=0.0, longest_trace=0)
 
 
@@ -204,6 +207,8 @@ def test_words_are_those_of_jieba(text):
         "A股Z世代0起点9成 azAZ09 x%y 7.5% a.b 1.a .5 % 9-3 x_5 a+7",
         # words of which a character is no word of its own
         "大S和小S在中坜市读阿Q正传，一抷黄土中坜地区人民小S北京",
+        # "A股" is a word and "A" is none, however much more frequent "股份公司" is than what then remains
+        "A股份公司在B座谈会上说B超音速",
         # the first and the last character that counts as Chinese, and their neighbours outside
         "一丁䷿㐀鿕鿔鿖𠀀 一鿕 鿕一鿖",
         "一\r\n二\r三\n\n四\t五\u3000六  七",
@@ -246,6 +251,13 @@ def test_words_of_any_text_are_those_of_jieba(text):
 
     assert list(cut_words(text)) == jieba.lcut(text)
     assert "".join(cut_words(text)) == text
+
+
+def test_jieba_loads_without_a_word():
+    import jieba
+
+    cut_words("北京")
+    assert not jieba.default_logger.isEnabledFor(logging.INFO)
 
 
 @pytest.mark.parametrize("text", ["中" * 100_000, "㐀" * 100_000, (COMMON_CHINESE * 3000)[:100_000]])
