@@ -433,3 +433,12 @@ def test_selectors_look_for_the_bare_question():
     conversation = converse(DOCUMENT, wrapped, engine, build_selector("bm25"), policy, query="monitor curved?")
     assert read_batch([conversation], engine)[0].selected_pages == (3,)
     assert engine.requests[0].turns[0].text == wrapped
+
+
+def test_a_scripted_engine_keeps_only_the_last_that_were_asked(monkeypatch):
+    monkeypatch.setattr("seer.engines.scripted.MAX_KEPT", 3)
+    asked = reader(oracle_script(answer="x"))
+    for number in range(4):
+        asked.ask(DOCUMENT, f"question {number}")
+    assert [request.turns[0].text for request in asked.engine.requests] == ["question 2", "question 3", "question 3"]
+    assert len(asked.engine.forgotten) == 3
