@@ -220,6 +220,7 @@ def save(
         temporal_patch_size=geometry.frames,
         image_mean=list(scaling.mean),
         image_std=list(scaling.std),
+        resample=scaling.resample,
     )
     processor = Glm4vProcessor(
         image_processor=Glm4vImageProcessor(**shared),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from train_fakes import config, samples, tiny_base, tiny_checkpoint, trajectories
 
-from seer.models import load
+from seer.models import PixelScaling, load, read_json, read_processor, save
 from train.collate import collate
 from train.export import export
 from train.model import Trainee
@@ -64,6 +65,15 @@ def test_the_reloaded_export_gives_equal_losses(tmp_path: Path) -> None:
     with torch.no_grad():
         got = Trainee(again.model, again.scaling)(batch)
     assert torch.equal(got.nll_N, wanted.nll_N)
+
+
+def test_how_pages_are_seen_is_saved_whole(tmp_path: Path) -> None:
+    """A setting lost on the way would show the model other pixels than it was trained on."""
+    base = tiny_checkpoint()
+    scaling = PixelScaling(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resample=2)
+    geometry = replace(base.encoder.geometry, min_pixels=28 * 28, max_pixels=9 * 28 * 28)
+    save(tmp_path, base.model, base.tokenizer, scaling, geometry)
+    assert read_processor(read_json(tmp_path / "preprocessor_config.json")) == (geometry, scaling)
 
 
 def test_an_export_replaces_the_one_before(tmp_path: Path) -> None:
