@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from seer.schema import Answer, Citation, Document, Status, Step
+from seer.schema import Answer, Citation, Document, Status, Step, Turn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,10 +31,7 @@ class TracePrinter:
 
         turn = step.turn
         if turn.kind == "prompt":
-            shown = "the whole text"
-            if turn.pages:
-                shown = "1 page as a picture" if len(turn.pages) == 1 else f"{len(turn.pages)} pages as pictures"
-            self._line("look", shown)
+            self._line("look", what_is_shown(turn))
         elif turn.kind == "call":
             self._line("select", f"pages {list(turn.pages)}" if turn.pages else "no page", step)
             print_line(self.console, page_strip(len(self.document.pages), turn.pages))
@@ -62,6 +59,12 @@ class TracePrinter:
             )
             line.append(spent, "dim")
         print_line(self.console, line)
+
+
+def what_is_shown(prompt: Turn) -> str:
+    if not prompt.pages:
+        return "the whole text"
+    return "1 page as a picture" if len(prompt.pages) == 1 else f"{len(prompt.pages)} pages as pictures"
 
 
 def print_line(console: Console, line: Text) -> None:

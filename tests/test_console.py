@@ -8,7 +8,7 @@ import pytest
 from fakes import make_document, small_encoder
 from rich.console import Console
 
-from seer.apps.trace_report import trace_html, trace_markdown
+from seer.apps.trace_report import trace_html, trace_markdown, turn_text
 from seer.console import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
@@ -55,6 +55,7 @@ def test_pages_are_counted_as_one_says_it():
         turn = Turn(kind="prompt", text="Which code?", pages=tuple(range(1, pages + 1)))
         TracePrinter(console, DOCUMENT)(Step(turn=turn))
         assert console.file.getvalue() == f"    look  {said}\n"
+        assert turn_text(Step(turn=turn)) == f"{said}. Which code?"
 
 
 @pytest.mark.parametrize("pages", [1, 2, 50, 51, 120, 999])

@@ -12,7 +12,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for traces, the scored run and report.html.")] = Path("runs/demo"),
     model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the one that is shipped.")] = None,
     document: Annotated[
-        Path | None, typer.Option(help="Your own names and codes, one a line: 'doctor 482139' or 'lawyer → rabbit'.")
+        Path | None,
+        typer.Option(help="Your own 4 to 24 lines of names and codes: 'doctor 482139' or 'lawyer → rabbit'."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the report.")] = True,
 ) -> None:

@@ -42,6 +42,9 @@ def serve(
 
     Example: seer serve --model path/to/checkpoint --port 8080
 
+    vLLM on a CPU takes nearly all memory unless the environment's VLLM_CPU_KVCACHE_SPACE says how many GiB its cache has;
+    --engine hf does without vLLM.
+
     Stops gracefully: what runs is finished, up to --set drain_s=60.
     """
     from seer.apps.server import create_app

@@ -13,7 +13,7 @@ import html
 import json
 from pathlib import Path
 
-from seer.console import cite, tokens_line
+from seer.console import cite, tokens_line, what_is_shown
 from seer.schema import Answer, Document, Step
 
 MAX_PAGES_SHOWN = 60
@@ -106,7 +106,8 @@ def turn_text(step: Step) -> str:
     """What a turn says, in words."""
     turn = step.turn
     if turn.kind == "prompt":
-        return f"{len(turn.pages)} pages as pictures. {turn.text}" if turn.pages else f"The whole text. {turn.text}"
+        shown = what_is_shown(turn)
+        return f"{shown[0].upper()}{shown[1:]}. {turn.text}"
     if turn.kind == "call":
         departs = f" (departs from the protocol: {', '.join(step.deviations)})" if step.deviations else ""
         return f"select pages {list(turn.pages)}{departs}"
