@@ -322,10 +322,20 @@ def runs_on() -> bool:
     return any(thread.name == "seer-vllm" for thread in threading.enumerate())
 
 
+@pytest.mark.parametrize(("on_cpu", "seed"), [(True, None), (False, 7)])
+def test_a_cpu_is_given_no_seed(stand_in, monkeypatch, on_cpu, seed):
+    """vLLM's engine ends where it has computed a part of a seeded request's prompt on a CPU."""
+    monkeypatch.setattr(sys.modules["vllm.platforms"].current_platform, "is_cpu", lambda: on_cpu)
+    given = []
+    with engine_for(lambda prompt, sampling: given.append(sampling.seed) or Writes(text("yes"))) as (engine, _):
+        engine.generate([request(sampling=Sampling(8, temperature=1.0, seed=7))])
+    assert given == [seed]
+
+
 def test_it_starts_with_what_seer_needs_and_ends_without_a_trace(stand_in):
     with engine_for(saying(), max_model_len=8192) as (engine, llm):
         assert (engine.max_positions, engine.block_tokens, engine.version) == (8192, 16, "0.32.0")
-        # on two cores vLLM computes in our process, which it must be told twice
+        # on two cores vLLM computes in the engine's own process, which it must be told twice
         assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert llm.ended and llm.output_handler is not None and llm.output_handler.cancelled()
     assert not runs_on()

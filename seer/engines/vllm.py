@@ -42,7 +42,11 @@ MAX_IMAGES = 512
 
 
 class VLLMEngine(BackgroundEngine["Image"]):
-    """Generates with a checkpoint that vLLM loaded, in this process."""
+    """Generates with a checkpoint that vLLM loaded, in this process.
+
+    On a CPU a request's seed is not passed on: vLLM's engine ends where it has computed only a part of a seeded request's
+    prompt in one step, since a CPU's generator cannot be set back. What is drawn there is not the same again.
+    """
 
     name = "vllm"
     constrains = True
@@ -75,6 +79,9 @@ class VLLMEngine(BackgroundEngine["Image"]):
         except BaseException:
             self._loop.close()
             raise
+        from vllm.platforms import current_platform
+
+        self._takes_seeds: bool = not current_platform.is_cpu()
         self.max_positions: int = self._llm.model_config.max_model_len
         self.block_tokens: int = self._llm.vllm_config.cache_config.block_size
         """Tokens in one block of the prefix cache: only whole blocks are found again."""
@@ -261,7 +268,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
             temperature=wanted.temperature,
             top_p=wanted.top_p,
             top_k=wanted.top_k,
-            seed=wanted.seed,
+            seed=wanted.seed if self._takes_seeds else None,
             max_tokens=max_new_tokens or wanted.max_new_tokens,
             skip_special_tokens=False,
             detokenize=False,
