@@ -90,7 +90,7 @@ def ask(
     from seer.reading import Reader
     from seer.rendering import load
     from seer.selection.base import build_selector
-    from seer.systems.base import build_engine, parse_engine_arguments
+    from seer.systems.base import build_engine, engine_at, parse_engine_arguments
 
     if len(files) < 2:
         raise InputError(f"only '{files[0]}' arrived; give a document and then the question in quotes")
@@ -98,8 +98,7 @@ def ask(
     policy = load_config(ReadingPolicy, None, [f"mode={mode}", *(settings or [])])
     if not question.strip():
         raise InputError("the question is empty; ask something")
-    if base_url is not None and engine not in ("hf", "openai"):
-        raise InputError(f"--base-url goes with --engine openai, not with {engine}")
+    engine = engine_at(engine, base_url)
     gold = _page_numbers(gold_pages)
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     chosen = build_selector(selector, gold=(lambda document, asked: gold) if gold else None)
@@ -110,7 +109,7 @@ def ask(
         )
     options = parse_engine_arguments(engine_args or [])
     if base_url is not None:
-        engine, options = "openai", options | {"base_url": base_url}
+        options |= {"base_url": base_url}
     reader = Reader(build_engine(engine, model=model, device=device, **options), chosen, policy)
     console = Console(stderr=as_json, highlight=False, markup=False)
     printer = TracePrinter(console, document)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.encoding import Encoder, ImageSlot
-from seer.errors import ModelError
+from seer.errors import ConfigError, ModelError
 from seer.geometry import VisionGeometry
 from seer.protocol import CONTROL
 
@@ -86,9 +86,10 @@ def _resize(image: np.ndarray, width: int, height: int, resample: int) -> np.nda
 
 
 def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attention: str = "sdpa") -> Checkpoint:
-    """Load a checkpoint folder for inference. Raises ModelError where something that Seer needs is missing.
+    """Load a checkpoint folder for inference.
 
     device: "auto" takes CUDA where there is one. dtype: "auto" is bfloat16 on CUDA, float32 on a CPU.
+    Raises ModelError (something that Seer needs is missing), ConfigError (a device or dtype that is not here).
     """
     folder = check_folder(path)  # before anything slow is imported: a wrong path is said at once
     import torch
@@ -97,6 +98,13 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
     _no_progress_bars()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     wanted = ("bfloat16" if device.startswith("cuda") else "float32") if dtype == "auto" else dtype
+    try:
+        torch.empty(0, dtype=getattr(torch, wanted), device=device)
+    except (AttributeError, TypeError, RuntimeError, AssertionError) as error:  # before minutes of loading
+        raise ConfigError(
+            f"device '{device}' with dtype '{wanted}' cannot be had here ({_first_line(error)}); give a device such as cpu, "
+            "cuda or cuda:1 and a dtype such as float32 or bfloat16, or auto"
+        ) from None
     try:
         model = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, wanted), attn_implementation=attention, local_files_only=True

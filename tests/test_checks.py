@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seer.checks import Check, check_model
-from seer.errors import ModelError
+from seer.errors import ConfigError, ModelError
 from seer.models import load, load_encoder, read_processor
 from seer.protocol import CONTROL
 
@@ -137,3 +137,12 @@ def test_a_processor_setting_that_cannot_be_is_named(key, value):
     named = next(iter(value)) if key == "size" and isinstance(value, dict) else key
     with pytest.raises(ModelError, match=rf"preprocessor_config.json says {named}="):
         read_processor({key: value})
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [("nope", "auto"), ("cpu:", "auto"), ("", "auto"), ("cpu", "banana"), ("cpu", "nn"), ("cuda:99", "auto")],
+)
+def test_a_device_or_dtype_that_is_not_here_is_said_before_the_weights_are_read(small_checkpoint_dir, device, dtype):
+    with pytest.raises(ConfigError, match="cannot be had here .*; give a device such as cpu"):
+        load(small_checkpoint_dir, device=device, dtype=dtype)

@@ -135,3 +135,27 @@ def test_predict_and_longbench_take_the_same_options():
     names = {name: {one.name for one in command.commands[name].params} for name in ("predict", "longbench")}
     assert names["longbench"] - names["predict"] == {"postprocess", "code_ratio"}
     assert names["predict"] < names["longbench"]
+
+
+@pytest.mark.parametrize("command", ["predict", "longbench", "docqa", "frontier"])
+def test_an_address_takes_the_engine_that_has_one(command, data, tmp_path, monkeypatch):
+    built = []
+
+    def building(name: str, model: str | None = None, **options: object) -> object:
+        built.append((name, options.get("base_url")))
+        raise InputError("enough")
+
+    monkeypatch.setattr("seer.systems.base.build_engine", building)
+    monkeypatch.setattr("seer.evaluation.variants.build_engine", building, raising=False)
+    asked = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
+    told = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}
+    (tmp_path / "gold.json").write_text(json.dumps([asked | told]))
+    (tmp_path / "a.txt").write_text("Five.")
+    given = ("--gold", tmp_path / "gold.json", "--documents", tmp_path) if command == "docqa" else ("--data", data)
+    address = ("--base-url", "http://127.0.0.1:1/v1", "--model", "any")
+    invoke(command, *given, *address, "--out", tmp_path / "run")
+    assert built == [("openai", "http://127.0.0.1:1/v1")]
+    result = invoke(command, *given, *address, "--engine", "vllm", "--out", tmp_path / "other")
+    assert result.exit_code != 0
+    assert "--base-url goes with --engine openai, not with vllm" in f"{result.output}{result.exception}"
+    assert len(built) == 1

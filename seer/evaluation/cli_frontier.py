@@ -77,6 +77,11 @@ class FrontierOptions:
     reasoning_tokens: ReasoningTokens = None
     batch_size: BatchSize = 64
 
+    def __post_init__(self) -> None:
+        from seer.systems.base import engine_at
+
+        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
+
 
 @takes(FrontierOptions)
 def frontier(

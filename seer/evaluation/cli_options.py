@@ -79,6 +79,11 @@ class SystemOptions:
     reasoning_tokens: ReasoningTokens = None
     settings: Settings = None
 
+    def __post_init__(self) -> None:
+        from seer.systems.base import engine_at
+
+        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
+
 
 @dataclass(frozen=True, kw_only=True)
 class LongBenchOptions(SystemOptions):

@@ -154,6 +154,15 @@ def build_engine(name: str, *, model: str | None = None, **options: Any) -> Any:
     return builders[name](model, **options)
 
 
+def engine_at(engine: str, base_url: str | None) -> str:
+    """The engine that is meant where an address may be given beside it. Raises InputError where they do not go together."""
+    if base_url is None:
+        return engine
+    if engine not in ("hf", "openai"):  # hf is what stands where none was named
+        raise InputError(f"--base-url goes with --engine openai, not with {engine}")
+    return "openai"
+
+
 NO_MODEL = (
     "no model given; pass --model DIR with a GLM-4V-family checkpoint "
     "(`seer make-small DIR` makes a small untrained one to try the machinery)"
