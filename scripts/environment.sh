@@ -24,7 +24,7 @@ if [ ! -e "$stamp" ]; then
   python -m pip list --format freeze 2>/dev/null | { grep -E '^torch(vision)?==.*\+cpu$' || true; } > "$held"
   if grep -q '^torch==' "$held" && ! grep -q '^torchvision==' "$held"; then
     echo "error: a CPU build of torch is installed without torchvision, which pip would bring as a CUDA build with 5 GB behind it" >&2
-    echo "  $VIRTUAL_ENV/bin/pip install torchvision --index-url https://download.pytorch.org/whl/cpu" >&2
+    echo "  install torchvision's CPU build beside it, as pytorch.org's \"Get started\" says, with $VIRTUAL_ENV/bin/pip" >&2
     exit 2
   fi
   # what pip says of a build that went well is nothing to read

@@ -143,16 +143,6 @@ def installs(words: tuple[str, ...]) -> None:
     assert extras <= known_extras()
 
 
-def installs_cpu_builds(words: tuple[str, ...]) -> None:
-    """Both of one kind: torch with a torchvision of the other cannot be imported. It is what the scripts ask for."""
-    assert {"torch", "torchvision", "--index-url"} < set(words)
-    assert words[-1] in (ROOT / "scripts/environment.sh").read_text()
-
-
-def makes_the_scripts_environment(words: tuple[str, ...]) -> None:
-    assert f"[ ! -x {words[-1]}/bin/python ]" in (ROOT / "scripts/environment.sh").read_text()
-
-
 RECORDER = """#!/bin/sh
 cat > /dev/null  # what is piped here is taken, or who writes it may be ended by a signal
 { printf '%s' "${0##*/}"; [ $# -eq 0 ] || printf '\\037%s' "$@"; printf '\\036'; } >> "$CALLS"
@@ -213,8 +203,6 @@ RULES: dict[str, Rule] = {
     "seer-train plan": runs(),
     "seer-train run": trains,
     "pip install": installs,
-    ".venv/bin/pip install": installs_cpu_builds,
-    "python3 -m venv": makes_the_scripts_environment,
     "torchrun": trains,
 }
 
