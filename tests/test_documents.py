@@ -253,7 +253,7 @@ def test_pdf_text_can_be_laid_out_anew(tmp_path):
 
 def test_encrypted_pdf(tmp_path):
     path = written(tmp_path, "a.pdf", make_pdf(encrypt="secret"))
-    with pytest.raises(InputError, match="needs a password"):
+    with pytest.raises(InputError, match="no password was given; give the right one \\(--password"):
         load(path)
     with pytest.raises(InputError, match="does not open it"):
         load(path, password="guess")

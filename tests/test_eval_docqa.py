@@ -182,6 +182,8 @@ def test_broken_records_are_named(tmp_path, content, message):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_docqa(path)
+    with pytest.raises(InputError, match="no file of questions at"):
+        read_docqa(tmp_path / "none.json")
 
 
 def test_broken_predictions_are_named(tmp_path):

@@ -37,6 +37,13 @@ def test_a_wrong_method_is_told_the_right_ones(server, method, path, allowed):
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/embeddings", "/v1/responses"])
+def test_an_address_that_is_none_is_told_which_there_are(server, path):
+    reply = httpx.post(f"{server.base}{path}", headers=HEADERS, json={})
+    assert reply.status_code == 404
+    assert "/v1/chat/completions" in reply.json()["error"]["message"]
+
+
 def test_a_missing_key_is_told_the_scheme(server):
     reply = httpx.get(f"{server.base}/v1/models")
     assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")

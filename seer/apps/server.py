@@ -221,6 +221,10 @@ def create_app(
 
 # ── Errors ───────────────────────────────────────────────────────────────────────────────────────
 
+NO_SUCH_ADDRESS = (
+    "nothing is at this address; there are /v1/chat/completions, /v1/models, /v1/files, /health and /metrics"
+)
+
 
 class ClientGone(Exception):
     """The client hung up; nobody reads what is sent."""
@@ -232,7 +236,8 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
     from starlette.requests import ClientDisconnect
 
     if isinstance(error, HTTPException):
-        return error.status_code, reply.error_body(str(error.detail), "invalid_request_error", "bad_request")
+        said = NO_SUCH_ADDRESS if error.status_code == 404 else str(error.detail)
+        return error.status_code, reply.error_body(said, "invalid_request_error", "bad_request")
     if isinstance(error, (ClientGone, ClientDisconnect)):
         return 499, reply.error_body("the client hung up", "invalid_request_error", "client_gone")
     if isinstance(error, TimeoutError):

@@ -155,6 +155,8 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = json.loads(text) if text.lstrip().startswith("[") else None
+    except FileNotFoundError:
+        raise InputError(f"no file of questions at '{path}'; give samples.json, or JSON lines") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' cannot be read as JSON: {error}") from None
     if rows is None:

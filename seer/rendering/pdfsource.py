@@ -222,7 +222,8 @@ def _texts(
         message = f"page(s) {listed} of '{file.name}' have no usable text layer, and OCR is not installed"
         if len(unusable) == len(indices) or ocr == "always":
             raise InputError(
-                f"{message}; install it with: pip install 'seer-vlm[ocr]', or read without text (ocr=never)"
+                f"{message}; install it with: pip install 'seer-vlm[ocr]', or read without text (--ocr never, "
+                'ocr="never" in Python)'
             )
         warnings.warn(f"{message}: they are shown, but no text can be retrieved from them", stacklevel=3)
         return raw, {}
@@ -281,6 +282,6 @@ def _text_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page) -> 
 
 def _describe(name: str, message: str, password: str | None) -> str:
     if "password" in message.lower():
-        given = "the password given does not open it" if password else "it needs a password"
-        return f"'{name}' is encrypted and {given}; give the right one (password=), or save it without"
+        given = "the password given does not open it" if password else "no password was given"
+        return f"'{name}' is encrypted and {given}; give the right one (--password, password= in Python), or save it without"
     return f"'{name}' cannot be opened as a PDF ({message}): it is damaged or cut short; download or save it again"
