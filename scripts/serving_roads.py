@@ -108,14 +108,16 @@ async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]
 
 
 def forget_everything(engine: VLLMEngine) -> None:
-    async def reset() -> None:
-        # blocks of a request that has just ended may be held a moment longer
-        while not await engine._llm.reset_prefix_cache():
-            await asyncio.sleep(0.05)
-        await engine._llm.reset_mm_cache()
-        await engine._llm.reset_encoder_cache()
+    from seer.errors import EngineError
 
-    engine.run(reset())
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return engine.drop_caches()
+        except EngineError:  # blocks of a request that has just ended may be held a moment longer
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 # ── transformers, one request at a time ──────────────────────────────────────────────────────────

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from seer.errors import SeerError
+from seer.errors import DocumentWarning, SeerError
 
 DEBUG = "--debug"
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
@@ -62,6 +65,7 @@ def run(application: typer.Typer, name: str) -> NoReturn:
     """Run a command line by `sys.argv`, as `name`."""
     debug = DEBUG in sys.argv
     sys.argv[:] = [argument for argument in sys.argv if argument != DEBUG]
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     try:
         application(prog_name=name)
     except SeerError as error:
@@ -83,6 +87,21 @@ def run(application: typer.Typer, name: str) -> NoReturn:
     sys.exit(0)
 
 
-def _report(message: str) -> None:
+def counted(number: int, thing: str) -> str:
+    """`1 page`, `1,200 pages`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _show_warning(
+    shown_by_python: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any
+) -> None:
+    """Ours as one line, without the place in the code; a library's as Python shows it."""
+    if issubclass(category, DocumentWarning):
+        _report(str(message), "warning")
+    else:
+        shown_by_python(message, category, *place, **more)
+
+
+def _report(message: str, kind: str = "error") -> None:
     """One line, whatever stands in it: names and documents may hold line breaks and escape sequences."""
-    typer.echo("error: " + "".join(c if c.isprintable() else " " for c in message), err=True)
+    typer.echo(f"{kind}: " + "".join(c if c.isprintable() else " " for c in message), err=True)

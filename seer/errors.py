@@ -1,4 +1,4 @@
-"""The errors Seer raises on purpose.
+"""The errors Seer raises on purpose, and its warnings.
 
 Each is also a standard error, so that callers may catch either, and each message says what arrived,
 what was required and what to change. The command line prints the message and ends with `exit_code`.
@@ -49,3 +49,7 @@ class EngineError(SeerError, RuntimeError):
 
 class PromptTooLong(EngineError):
     """A request that takes more than the engine can, however often it is asked."""
+
+
+class DocumentWarning(UserWarning):
+    """A document that was read, but perhaps not as its owner expects."""

@@ -8,6 +8,7 @@ template, generation config. transformers and vLLM load what we save, and we loa
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -180,6 +181,18 @@ def check_folder(path: str | Path) -> Path:
     for name in REQUIRED_FILES:
         read_json(folder / name)
     return folder
+
+
+def weights_digest(path: str | Path | None) -> str | None:
+    """Twelve hex digits over a checkpoint's weights, to tell it from another in its place; None where no weights are."""
+    files = sorted(file for kind in ("*.safetensors", "*.bin") for file in Path(path).glob(kind)) if path else []
+    if not files:
+        return None
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:12]
 
 
 def read_json(path: Path) -> dict[str, Any]:

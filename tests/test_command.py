@@ -81,14 +81,10 @@ def test_every_result_can_be_had_as_json() -> None:
     }
 
 
-WITHOUT_AN_EXAMPLE = {
-    f"seer eval {name}" for name in ("longbench", "predict", "extract", "score", "report", "probe", "tokens")
-}
 HELPS = {name: command_at(name).get_help(Context(command_at(name), info_name=name)) for name in EVERY}
 
 
 def test_every_help_has_an_example_that_can_be_copied_and_is_right() -> None:
-    without = set()
     for name, text in HELPS.items():
         examples = re.findall(r"^ *Example: (.*)$", text, re.MULTILINE)
         for example in examples:
@@ -96,8 +92,7 @@ def test_every_help_has_an_example_that_can_be_copied_and_is_right() -> None:
             command, rest = find_command(program, words)
             command.make_context(example, rest)
             assert example.startswith(name), "an example of another command"
-        without |= set() if examples else {name}
-    assert without == WITHOUT_AN_EXAMPLE
+        assert examples, f"{name} shows no example"
 
 
 @pytest.mark.parametrize("name", [*APPS, "seer eval"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import pytest
 
 from seer import command
-from seer.errors import EngineError
+from seer.errors import DocumentWarning, EngineError
 
 
 def failing(error: BaseException) -> Any:
@@ -43,3 +44,24 @@ def test_every_end_has_its_exit_code_and_its_one_line(monkeypatch, capsys, error
     if not isinstance(error, KeyboardInterrupt | BrokenPipeError):
         with pytest.raises(type(error)):
             command.run(failing(error), "seer")
+
+
+def test_a_warning_of_ours_is_one_line_and_a_librarys_is_shown_as_python_does(monkeypatch, capsys) -> None:
+    def application(prog_name: str) -> None:
+        warnings.warn("'a\nb.pdf' is no pdf file", DocumentWarning, stacklevel=1)
+        warnings.warn("theirs", UserWarning, stacklevel=1)
+
+    others: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["seer"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, *place: others.append(f"{category.__name__} {message}")
+        with pytest.raises(SystemExit) as ended:
+            command.run(application, "seer")
+    assert (ended.value.code, capsys.readouterr().err) == (0, "warning: 'a b.pdf' is no pdf file\n")
+    assert others == ["UserWarning theirs"]
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 pages"), (1, "1 page"), (2, "2 pages"), (1200, "1,200 pages")])
+def test_one_is_one(number, said) -> None:
+    assert command.counted(number, "page") == said

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from seer.errors import DocumentNotFound, InputError
+from seer.errors import DocumentNotFound, DocumentWarning, InputError
 from seer.rendering import STYLES, docx, load, pdf, pdfsource, png_bytes, render_text, scans
 from seer.rendering.fonts import load_font
 from seer.rendering.htmltext import html_text
@@ -334,6 +334,29 @@ def test_some_unreadable_pages_warn(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match=r"page\(s\) 2 of 'mixed.pdf'"):
         document = load(written(tmp_path, "mixed.pdf", buffer.getvalue()))
     assert len(document.pages) == 2 and document.page(2).text == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (
+            "a.pdf",
+            b"<!doctype html><p>Please log in.</p>",
+            "'a.pdf' is no pdf file: its content is a web page, and read as",
+        ),
+        ("a.PDF", b"plain words", "'a.PDF' is no pdf file: its content is text"),
+        ("a.docx", b"plain words", "'a.docx' is no docx file: its content is text"),
+        ("a.png", make_pdf(1), "'a.png' is no png file: its content is a PDF"),
+        ("a.txt", make_pdf(1), ""),
+        ("a.pdf", make_pdf(1), ""),
+        ("a.html", b"plain words", ""),
+        ("a", b"<!doctype html><p>words</p>", ""),
+    ],
+)
+def test_a_name_that_promises_another_kind_is_told(tmp_path, recwarn, name, content, told):
+    assert load(written(tmp_path, name, content)).pages
+    warned = [str(one.message) for one in recwarn if one.category is DocumentWarning]
+    assert len(warned) == bool(told) and all(one.startswith(told) for one in warned)
 
 
 def test_words_of_a_scan_are_put_in_reading_order():

@@ -76,6 +76,15 @@ def test_an_interrupt_while_waiting_cancels_the_work(loop, monkeypatch):
     assert stuck.cancelled.wait(WAIT_S)
 
 
+def test_a_closed_loop_refuses_work_and_leaves_none_of_it_waiting(loop, recwarn):
+    loop.close()
+    with pytest.raises(RuntimeError, match="the loop is closed"):
+        loop.run(where())
+    with pytest.raises(RuntimeError, match="the loop is closed"):
+        asyncio.run(loop.call(where()))
+    assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]
+
+
 def test_cancelling_what_awaits_cancels_the_work(loop):
     stuck = Stuck()
 

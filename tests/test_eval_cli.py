@@ -130,6 +130,35 @@ def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
     assert (tmp_path / "run/run.json").read_bytes() == before
 
 
+def test_what_differs_is_named_down_to_the_field(data, tmp_path):
+    arguments = ("predict", "--data", data, "--out", tmp_path / "run", "--engine", "scripted")
+    assert invoke(*arguments, "--set", "max_pages=3").exit_code == 0
+    refused = invoke(*arguments, "--set", "max_pages=4")
+    assert "holds a run with policy.max_pages 3, not 4; " in str(refused.exception)
+
+
+def test_a_run_is_not_gone_on_with_under_other_weights(data, tmp_path):
+    from seer.miniature.model import build_untrained
+
+    arguments = (
+        "predict",
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--engine",
+        "scripted",
+        "--model",
+        tmp_path / "model",
+    )
+    build_untrained(tmp_path / "model", seed=0)
+    assert invoke(*arguments).exit_code == 0
+    assert invoke(*arguments).exit_code == 0
+    build_untrained(tmp_path / "model", seed=1)
+    refused = invoke(*arguments)
+    assert isinstance(refused.exception, ConfigError) and "holds a run with weights '" in str(refused.exception)
+
+
 def test_predict_and_longbench_take_the_same_options():
     command = get_command(app)
     names = {name: {one.name for one in command.commands[name].params} for name in ("predict", "longbench")}

@@ -135,6 +135,7 @@ def test_what_failed_is_labelled_by_the_next_run(data, tmp_path):
         failed = run(data, out, server, "--set", "concurrency=1")
         assert failed.exit_code == EXIT_GAPS
         assert json.loads(failed.stdout.splitlines()[-1])["unlabelled"]["failed"] == 2
+        assert "the first that failed: " in failed.stderr and "503" in failed.stderr
         assert read_page_labels(out / LABELS_NAME) == {}
     with serve(knows_the_beacon) as server:
         done = run(data, out, server)

@@ -17,10 +17,11 @@ from seer.evaluation.longbench import read_data
 from seer.evaluation.report import build_report, write_report
 from seer.evaluation.runs import Run, load_run
 from seer.evaluation.tables import Case, Picture, Report, Section
-from seer.evaluation.variants import Progress, no_progress, weights_digest
+from seer.evaluation.variants import Progress, no_progress
 from seer.miniature.model import ROUNDS
 from seer.miniature.parse import pick_questions, read_document
 from seer.miniature.world import STYLE, Question
+from seer.models import weights_digest
 from seer.schema import Answer, Document
 
 if TYPE_CHECKING:

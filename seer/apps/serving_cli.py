@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.errors import InputError
+from seer.errors import DocumentWarning, InputError
 
 if TYPE_CHECKING:
     from seer.apps.serving_reading import ServedEngine
@@ -61,6 +62,7 @@ def serve(
     keys = read_keys(keys_file)
     if not keys and host not in ("127.0.0.1", "::1", "localhost"):
         typer.echo(f"warning: no API keys are set and {host} may be reached from elsewhere; anyone may ask", err=True)
+    warnings.simplefilter("ignore", DocumentWarning)  # names of files are no business of the log
     address = bind(host, port)  # before the engine, whose start may take minutes
     served = open_engine(engine, model, base_url, replicas, engine_args or [])
     if self_check:
@@ -78,7 +80,7 @@ def serve(
     )
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{address.getsockname()[1]}/v1"
-    typer.echo(f"serving '{limits.model_name}' through {engine} at {url}", err=True)
+    typer.echo(f"serving '{limits.model_name}' through {served.name} at {url}", err=True)
     uvicorn.Server(config).run([address])
 
 

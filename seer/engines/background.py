@@ -72,9 +72,7 @@ class BackgroundLoop:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for `work`. An interrupt while waiting cancels it."""
-        if self.closed:
-            work.close()
-            raise RuntimeError("the loop is closed; nothing runs in it any more")
+        self._refuse_if_closed(work)
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("run() waits and was called from the loop it would wait for; await the work instead")
@@ -86,9 +84,15 @@ class BackgroundLoop:
             raise
 
     async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        self._refuse_if_closed(work)
         if threading.current_thread() is self._thread:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _refuse_if_closed(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self.closed:
+            work.close()
+            raise RuntimeError("the loop is closed; nothing runs in it any more")
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. May be called twice."""

@@ -76,7 +76,11 @@ def score(
     ] = "mmlongbench",
     as_json: AsJson = False,
 ) -> None:
-    """Score a run, ours or a published one. Failures stay in the denominator."""
+    """Score a run, ours or a published one. Failures stay in the denominator.
+
+    Example: seer eval score runs/mine --json
+    Example: seer eval score runs/docqa/short.jsonl --benchmark docqa --gold samples.json
+    """
     from seer.errors import InputError
     from seer.evaluation.longbench import EXIT_GAPS, score_folder
 
@@ -122,7 +126,10 @@ def report(
     seed: Annotated[int, typer.Option(help="For bootstrap intervals and permutation tests.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: tables, plots, intervals and cases in HTML, Markdown and JSON."""
+    """Compare runs: tables, plots, intervals and cases in HTML, Markdown and JSON.
+
+    Example: seer eval report runs/mine runs/visual runs/bm25 --out report
+    """
     from seer.evaluation.longbench import EXIT_GAPS, read_data
     from seer.evaluation.pages import read_page_labels
     from seer.evaluation.report import build_report, write_report
@@ -147,7 +154,10 @@ def probe(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time prefill apart: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run."""
+    """Time prefill apart: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run.
+
+    Example: seer eval probe runs/mine --data longbench/
+    """
     from seer.config import build_config
     from seer.evaluation.longbench import read_data
     from seer.evaluation.probing import probe_run
@@ -184,7 +194,10 @@ def tokens(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """What reading would cost, without a model: prompts are built and counted as pictures, with pages, as text."""
+    """What reading would cost, without a model: prompts are built and counted as pictures, with pages, as text.
+
+    Example: seer eval tokens --data longbench/ --style glyph
+    """
     from dataclasses import asdict
 
     from seer.counting import tekken_encoder

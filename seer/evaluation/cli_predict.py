@@ -38,7 +38,10 @@ def longbench(
     code_ratio: CodeRatioOption = "difflib",
     as_json: AsJson = False,
 ) -> None:
-    """Predict with a system over LongBench records, then score."""
+    """Predict with a system over LongBench records, then score.
+
+    Example: seer eval longbench --data longbench/ --model path/to/checkpoint --out runs/mine
+    """
     from seer.evaluation.longbench import score_folder
 
     predict_longbench(options)
@@ -47,7 +50,11 @@ def longbench(
 
 @takes(LongBenchOptions)
 def predict(options: LongBenchOptions, as_json: AsJson = False) -> None:
-    """Predict only. The same command goes on with an interrupted run; every input gets a result."""
+    """Predict only. The same command goes on with an interrupted run; every input gets a result.
+
+    Example: seer eval predict --data longbench/ --model path/to/checkpoint --out runs/mine
+    Example: seer eval predict --data longbench/ --base-url http://127.0.0.1:8000/v1 --system text --out runs/text
+    """
     show_summary(predict_longbench(options), options.out, as_json)
 
 
@@ -193,8 +200,10 @@ def show_summary(summary: RunSummary, out: Path, as_json: bool) -> None:
 
 def described(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:
     """What makes a run what it is, beside its benchmark."""
+    from seer.models import weights_digest
+
     named = {name: getattr(options, name) for name in ("engine", "model", "selector", "style")}
-    return {**named, "policy": policy.model_dump(mode="json")}
+    return {**named, "weights": weights_digest(options.model), "policy": policy.model_dump(mode="json")}
 
 
 def read_policy(options: SystemOptions) -> ReadingPolicy:

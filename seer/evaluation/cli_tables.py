@@ -83,7 +83,10 @@ def show_labels(report: LabelReport, as_json: bool) -> None:
     from rich.table import Table
 
     counts = report.to_json()
-    table = Table(title=f"Page labels of {counts['inputs']} inputs")
+    table = Table(
+        title=f"Page labels of {counts['inputs']} inputs",
+        caption=f"the first that failed: {report.failed[0].detail}" if report.failed else None,
+    )
     table.add_column("what", no_wrap=True)
     table.add_column("count", justify="right")
     table.add_row("labelled inputs", f"{counts['labelled']:,}")
@@ -109,13 +112,14 @@ def show_tokens(tables: Mapping[str, TokenTable], num_inputs: int, counter: str,
 
     shown = Table(
         title=f"Prompt tokens of {num_inputs} inputs, means over {len(tables['text'].tasks)} tasks",
-        caption=f"counted by {counter}, page style {style}\nratio: mean over tasks of full text / prompt",
+        caption=f"counted by {counter}, page style {style}\nratio: mean over tasks of full text / prompt\n"
+        "dearer: tasks whose prompts take more than their full text",
     )
     shown.add_column("reading", no_wrap=True)
-    for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer than text", "left out"):
+    for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer", "left out"):
         shown.add_column(name, justify="right")
     for name, table in tables.items():
         row = table.overall
         means = (f"{mean:,.0f}" for mean in (row.textual, row.visual, row.retrieved, row.prompt))
-        shown.add_row(name, *means, f"{row.compression:.2f}", f"{table.num_dearer} tasks", str(row.num_left_out))
+        shown.add_row(name, *means, f"{row.compression:.2f}", str(table.num_dearer), str(row.num_left_out))
     Console(stderr=as_json, highlight=False, markup=False).print(shown)

@@ -88,6 +88,8 @@ def extract(
 ) -> None:
     """Document QA: have a model draw the short answer out of each long one, as the benchmarks do before they score.
 
+    Example: seer eval extract runs/docqa --gold samples.json --base-url http://127.0.0.1:8000/v1 --model judge
+
     Writes RUN/short.jsonl, for `seer eval score RUN/short.jsonl --benchmark docqa`. No call is made twice.
     """
     from seer.evaluation.docqa import read_docqa

@@ -100,11 +100,21 @@ def check_manifest(folder: str | Path, asked: Mapping[str, Any]) -> dict[str, An
     asked = json.loads(json.dumps(asked))  # as it will be read back: lists for tuples
     for key in sorted(before.keys() | asked.keys()) if before else ():
         if key not in (SESSIONS, NUM_INPUTS) and before.get(key) != asked.get(key):
+            name, then, now = _difference(key, before.get(key), asked.get(key))
             raise ConfigError(
-                f"'{folder}' holds a run with {key} {before.get(key)!r}, not {asked.get(key)!r}; "
+                f"'{folder}' holds a run with {name} {then!r}, not {now!r}; "
                 f"give another folder, or the same settings to go on with it"
             )
     return before
+
+
+def _difference(name: str, before: Any, asked: Any) -> tuple[str, Any, Any]:
+    """The first setting that differs, by its full name, with both values: of a policy or a style, one field."""
+    if isinstance(before, dict) and isinstance(asked, dict):
+        for key in sorted(before.keys() | asked.keys()):
+            if before.get(key) != asked.get(key):
+                return _difference(f"{name}.{key}", before.get(key), asked.get(key))
+    return name, before, asked
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

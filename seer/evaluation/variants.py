@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.predict import PredictOptions, plan_run
 from seer.evaluation.predicting import OnProgress, run_inputs
 from seer.evaluation.runfiles import check_manifest
+from seer.models import weights_digest
 from seer.schema import PageStyle
 
 if TYPE_CHECKING:
@@ -100,15 +100,3 @@ def run_variant(
     system = build_system(variant.system, engine=engines.load(model), style=variant.style, policy=policy, seed=seed)
     with progress(variant.name) as on_progress:
         run_inputs(inputs, system, folder, manifest, options, on_progress)
-
-
-def weights_digest(model: str | Path | None) -> str | None:
-    """Twelve hex digits over a checkpoint's weights, so that a run is not gone on with under others; None without."""
-    files = sorted(Path(model).glob("*.safetensors")) if model else []
-    if not files:
-        return None
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()[:12]

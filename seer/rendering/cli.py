@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seer.command import AsJson
+from seer.command import AsJson, counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -184,12 +184,14 @@ def cache(
     store = PageCache.default()
     if _one_of("the action", action, ("info", "clear")) == "clear":
         removed = store.clear()
-        typer.echo(json.dumps({"removed": removed}) if as_json else f"{removed} pages removed from {store.folder}")
+        typer.echo(
+            json.dumps({"removed": removed}) if as_json else f"{counted(removed, 'page')} removed from {store.folder}"
+        )
         return
     info = store.info()
     record = {"folder": str(info.folder), "pages": info.pages, "bytes": info.bytes, "max_bytes": info.max_bytes}
     megabytes = f"{info.bytes / 2**20:.1f} of {info.max_bytes / 2**20:.0f} MB"
-    typer.echo(json.dumps(record) if as_json else f"{info.pages} pages, {megabytes}, in {info.folder}")
+    typer.echo(json.dumps(record) if as_json else f"{counted(info.pages, 'page')}, {megabytes}, in {info.folder}")
 
 
 def _serving(
@@ -262,7 +264,7 @@ def _compare(file: str, styles: tuple[str, str], out: Path, options: dict[str, A
     documents = [_load(file, style, options | {"reflow": True}, quiet=as_json) for style in styles]
     tokens = [sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document) for document in documents]
     captions = [
-        f"{document.style.name}: {len(document.pages)} pages, {count} vision tokens"
+        f"{document.style.name}: {counted(len(document.pages), 'page')}, {counted(count, 'vision token')}"
         for document, count in zip(documents, tokens, strict=True)
     ]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -282,7 +284,8 @@ def _report(document: Document, target: Path, sheet: Path | None) -> None:
     from seer.geometry import GLM_41V
 
     tokens = sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)
-    typer.echo(f"{len(document.pages)} pages, {tokens:,} vision tokens, style {document.style.name}: {target}")
+    size = f"{counted(len(document.pages), 'page')}, {counted(tokens, 'vision token')}"
+    typer.echo(f"{size}, style {document.style.name}: {target}")
     for glyph in document.missing_glyphs[:10]:
         typer.echo(f"  no font covers {glyph.code_point} ({glyph.count} times): drawn as a box", err=True)
     if len(document.missing_glyphs) > 10:

@@ -32,7 +32,7 @@ from seer.rendering.placing import line_boxes
 from seer.rendering.plan import AUTO, settle
 from seer.rendering.raster import VERSION, draw_page, page_png
 from seer.rendering.scans import Ocr, Progress, load_image
-from seer.rendering.sniff import sniff
+from seer.rendering.sniff import Kind, sniff, warn_of_name
 from seer.rendering.styles import resolve_style
 from seer.rendering.textfiles import decode
 from seer.schema import Document, LineBox, MissingGlyph, Page, PageStyle
@@ -74,7 +74,8 @@ def load(
     name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
     if not data:
         raise InputError(f"'{name}' is empty; give a document with at least one character")
-    kind = "text" if encoding else sniff(data, name)
+    kind: Kind = "text" if encoding else sniff(data, name)
+    warn_of_name(name, kind)
     laid_out = partial(
         render_text, style=style, name=name, changes=changes, strict_glyphs=strict_glyphs, max_pages=max_pages
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.errors import InputError
+from seer.errors import DocumentWarning, InputError
 from seer.rendering.pageranges import check_count, parse_pages
 from seer.rendering.pdf import PDFIUM_LOCK
 from seer.rendering.png import page_png_bytes
@@ -225,7 +225,9 @@ def _texts(
                 f"{message}; install it with: pip install 'seer-vlm[ocr]', or read without text (--ocr never, "
                 'ocr="never" in Python)'
             )
-        warnings.warn(f"{message}: they are shown, but no text can be retrieved from them", stacklevel=3)
+        warnings.warn(
+            f"{message}: they are shown, but no text can be retrieved from them", DocumentWarning, stacklevel=3
+        )
         return raw, {}
     scans = {}
     for done, index in enumerate(unusable):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 import zipfile
+from pathlib import PurePath
 from typing import Literal
 
-from seer.errors import InputError
+from seer.errors import DocumentWarning, InputError
 from seer.rendering.docx import BROKEN_ZIP
 
 Kind = Literal["pdf", "docx", "html", "image", "text"]
@@ -38,6 +40,8 @@ _ZIP_KINDS = (
     ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
     ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
 )
+_PICTURES: tuple[str, ...] = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+_PROMISED: dict[str, Kind] = {".pdf": "pdf", ".docx": "docx", **dict.fromkeys(_PICTURES, "image")}
 _HTML = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?><!--.*?-->\s*+)*+<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
@@ -58,6 +62,16 @@ def sniff(data: bytes, name: str) -> Kind:
     if _HTML.match(data[:4096].removeprefix(b"\xef\xbb\xbf")):
         return "html"
     return "text"
+
+
+def warn_of_name(name: str, kind: Kind) -> None:
+    """Tell of a name that promises another kind: a web page saved as .pdf is most often no document that was meant."""
+    end = PurePath(name).suffix.lower()
+    if _PROMISED.get(end, kind) != kind:
+        what = {"html": "a web page", "text": "text", "pdf": "a PDF", "docx": "a Word file", "image": "a picture"}[kind]
+        warnings.warn(
+            f"'{name}' is no {end[1:]} file: its content is {what}, and read as such", DocumentWarning, stacklevel=3
+        )
 
 
 def _is_bitmap(data: bytes) -> bool:
