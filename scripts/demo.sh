@@ -10,6 +10,8 @@ case "$road" in
   *) source "$here/environment.sh" "model" ;;
 esac
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# a second thread gains such small models next to nothing, and where others use its core it makes them manyfold slower
+[ "$road" = --train ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 case "$road" in
   --train) bash scripts/train_miniature.sh && seer demo --model runs/miniature/model "$@" ;;
   --end-to-end) python scripts/end_to_end.py "$@" ;;

@@ -2,8 +2,6 @@
 #   source scripts/environment.sh "model,train,data"
 # An environment that holds what pyproject.toml asked for when it was last installed is used as it is.
 set -euo pipefail
-# threads that wait for work sleep: on a shared machine a step of a small model is several times quicker
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extras="${1:?extras, comma-separated}"
 if [ -z "${VIRTUAL_ENV:-}" ]; then

@@ -5,17 +5,6 @@
 #   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
 # Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
 # controls.
-idle() { # do the cores stand still for two seconds?
-  [ -r /proc/stat ] || return 1
-  local _ u n s i u2 n2 s2 i2
-  read -r _ u n s i _ < /proc/stat
-  sleep 2
-  read -r _ u2 n2 s2 i2 _ < /proc/stat
-  local busy=$((u2 - u + n2 - n + s2 - s))
-  [ $((busy * 10)) -lt $((busy + i2 - i)) ]
-}
-# Threads that spin while they wait are nearly twice as fast on free cores, and three times slower on shared ones.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-$(idle && echo ACTIVE || echo PASSIVE)}"
 source "$(dirname "$0")/environment.sh" "model,train,data,eval"
 export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"

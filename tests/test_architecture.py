@@ -59,7 +59,7 @@ def test_imports_run_one_way():
 
 
 LAYERS = (
-    ("errors", "geometry"),
+    ("errors", "geometry", "leash"),
     ("schema",),
     ("command", "config"),
     ("protocol",),

@@ -49,6 +49,16 @@ def test_debug_shows_the_traceback_wherever_it_stands(module: str, first: bool) 
     assert "--debug" in run(module, "--help").stdout
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_wrong_configuration_is_said_before_torch_is_imported(command: str) -> None:
+    """Which takes five seconds."""
+    program = "import sys, runpy\ntry: runpy.run_module('train.cli', run_name='__main__')\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, "none.toml"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "False\n")
+
+
 def every_command(command: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, its options by the way they are written) of every command at and under this one."""
     for part, under in getattr(command, "commands", {}).items():

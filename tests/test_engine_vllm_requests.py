@@ -289,6 +289,20 @@ def test_what_vllm_raises_fails_one_request_and_no_other(stand_in):
         assert one(engine, sampling=bad.sampling).error == "the vLLM engine process has ended; start it again"
 
 
+def test_an_engine_that_ends_in_silence_fails_what_waits_for_it(stand_in, monkeypatch):
+    monkeypatch.setattr(vllm, "LOOK_EVERY_S", 0.02)
+    with engine_for(saying()) as (engine, llm):
+
+        async def hanging(*_: Any) -> AsyncIterator[Any]:
+            llm.errored = True
+            await asyncio.Event().wait()
+            yield
+
+        llm.generate = hanging  # type: ignore[method-assign,assignment]
+        assert one(engine).error == "the vLLM engine process has ended; start it again"
+        assert engine.admission.under_way == 0
+
+
 def test_a_request_that_takes_too_long_is_taken_back(stand_in):
     taken_back = threading.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from seer.config import build_config, load_config
 from seer.errors import ConfigError, SeerError
 from seer.schema import LossClass
-from train.cli import app
+from train.cli import app, let_threads_rest_where_cores_are_shared
 from train.config import LossWeights, OptimizerConfig, TrainConfig
 from train.optimizer import learning_rate
 
@@ -126,3 +127,17 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys, train.cli; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy', 'pyarrow')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=CONFIGS.parent).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "given", "policy"), [(3.0, None, None), (50.0, None, "PASSIVE"), (50.0, "ACTIVE", "ACTIVE")]
+)
+def test_waiting_threads_rest_only_where_others_use_the_cores(monkeypatch, busy, given, policy) -> None:
+    psutil = pytest.importorskip("psutil")
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: busy)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    let_threads_rest_where_cores_are_shared()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

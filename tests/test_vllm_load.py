@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -48,6 +51,34 @@ def engine(small_checkpoint_dir) -> Iterator[object]:
 
 def whole_blocks(tokens: int, engine) -> int:
     return tokens // engine.block_tokens * engine.block_tokens
+
+
+KILLED = """
+import multiprocessing, os, signal, sys
+from seer.engines.vllm import VLLMEngine
+
+if __name__ == "__main__":
+    engine = VLLMEngine(sys.argv[1], max_model_len=1024)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="looks at processes through /proc")
+def test_the_engine_ends_with_a_parent_that_is_killed(small_checkpoint_dir, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1"}
+    words = [sys.executable, str(script), str(small_checkpoint_dir)]
+    # what the engine says goes nowhere: with its end of a pipe open, it would be waited for here
+    with open(tmp_path / "said", "w") as said:
+        done = subprocess.run(words, env=environment, stdout=said, stderr=subprocess.DEVNULL, timeout=300, check=False)
+    engines = [int(word) for word in (tmp_path / "said").read_text().split() if word.isdigit()]
+    assert done.returncode == -9 and engines
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}/exe") for pid in engines) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in engines)
 
 
 def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):

@@ -17,7 +17,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from seer.engines.background import BackgroundEngine
 from seer.engines.base import Generation, Request, SelectConstraint
 from seer.engines.hf import TextStream
 from seer.errors import ConfigError, EngineError, ModelError, PromptTooLong, SeerError
+from seer.leash import Leash
 from seer.protocol import CONTROL, call_structural_tag
 from seer.schema import Page
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 OLDEST = (0, 24)
 """Structural tags with token ids as elements, and the M-RoPE and encoder-cache faults of GLM-4V mended."""
 MAX_IMAGES = 512
+LOOK_EVERY_S = 1.0
 
 
 class VLLMEngine(BackgroundEngine["Image"]):
@@ -74,10 +76,13 @@ class VLLMEngine(BackgroundEngine["Image"]):
         spoken = {self.encoder.control(CONTROL.open_think), self.encoder.control(CONTROL.close_think)}
         self._suppressed = self.encoder.added_ids - spoken - {*self.encoder.stop_ids}
         super().__init__(_image_bytes)  # a thread begins: what fails from here on must end it
+        self._leash = Leash()
         try:
-            self._llm = self.run(_start(model, arguments))
+            with self._leash.following():
+                self._llm = self.run(_start(model, arguments))
         except BaseException:
             self._loop.close()
+            self._leash.release()
             raise
         from vllm.platforms import current_platform
 
@@ -108,6 +113,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
             handler.cancel()
             await asyncio.gather(handler, return_exceptions=True)
         self._llm.shutdown()
+        self._leash.release()
 
     # ── One request ──────────────────────────────────────────────────────────────────────────────
 
@@ -115,7 +121,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self.timeout_s), self.admission.enter():
-                generation = await self._answer(request)
+                generation = await self._while_well(self._answer(request))
         except TimeoutError:
             return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
         except SeerError as error:
@@ -125,6 +131,17 @@ class VLLMEngine(BackgroundEngine["Image"]):
         except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
             return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
         return replace(generation, seconds=time.perf_counter() - started)
+
+    async def _while_well(self, answering: Coroutine[Any, Any, Generation]) -> Generation:
+        """vLLM tells requests that its engine has ended, but not one that arrives in that moment."""
+        work = asyncio.ensure_future(answering)
+        try:
+            while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
+                if trouble := self.trouble():
+                    raise EngineError(trouble)
+            return work.result()
+        finally:
+            work.cancel()
 
     async def _answer(self, request: Request) -> Generation:
         encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 
 from seer.engines.vllm import MAX_IMAGES, check_version
 from seer.errors import EngineError
+from seer.leash import Leash
 
 
 def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:
@@ -43,11 +44,14 @@ def serving(model: str, more: Sequence[str] = (), *, start_s: float = 600.0) -> 
     port = free_port()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command(model, port, more), stdout=said, stderr=said, start_new_session=True)
+        leash = Leash()
         try:
+            leash.hold(process.pid, group=True)
             _wait(process, f"http://127.0.0.1:{port}/health", start_s, said)
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             _end(process)
+            leash.release()
 
 
 def free_port() -> int:

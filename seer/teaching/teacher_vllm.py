@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import ConfigError, ModelError
+from seer.leash import Leash
 from seer.teaching.ledger import Reply
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import Call
@@ -38,6 +39,7 @@ class VllmTransport:
         self._waiting: list[Waiting] = []
         self._drain: asyncio.Task[None] | None = None
         self._model: LLM | None = None
+        self._leash = Leash()
 
     async def send_once(self, call: Call) -> Reply:
         """Raises ModelError where vLLM or the model cannot be loaded."""
@@ -51,6 +53,8 @@ class VllmTransport:
         if self._drain is not None:
             self._drain.cancel()
         self._thread.shutdown(wait=True)
+        self._model = None  # which ends its engine
+        self._leash.release()
 
     async def _run_batches(self) -> None:
         loop = asyncio.get_running_loop()
@@ -88,7 +92,8 @@ class VllmTransport:
                     "install the extra 'vllm', or name a server in base_url"
                 ) from None
             try:
-                self._model = LLM(self._spec.model, max_num_seqs=self._spec.concurrency)
+                with self._leash.following():
+                    self._model = LLM(self._spec.model, max_num_seqs=self._spec.concurrency)
             except (ValueError, OSError, RuntimeError) as error:
                 raise ModelError(f"vLLM cannot load the teacher '{self._spec.model}': {error}") from None
         return self._model
