@@ -32,7 +32,6 @@ from seer.reading_state import (
     ReadingState,
     fitting_pages,
     full_text_prompt,
-    full_text_tokens,
     gate_mode,
     observation_fits,
     pages_at_once,
@@ -97,7 +96,6 @@ def converse(
 def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> Conversation:
     policy, document = state.policy, state.document
     every = tuple(page.number for page in document.pages)
-    state.full_text = full_text_tokens(state)
     extender = selector if isinstance(selector, ModelPlusLexical) else None
     forced = None if isinstance(selector, ModelPlusLexical) else selector
     chosen = forced.select(document, state.query, policy.selector_pages) if forced else None

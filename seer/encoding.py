@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 CLASSES = tuple(LossClass)
 CLASS_INDEX = {loss_class: index for index, loss_class in enumerate(CLASSES)}
+MAX_RECENT_CHARS = 4 << 20
+"""Of texts whose ids are remembered: about 20 MB with their ids."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -121,6 +125,9 @@ class Encoder:
         self.full: Tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self.control_ids = resolve_control_ids(self.full)
         self._plain = plain or without_added_tokens(self.full)
+        # the fast form leaves out where each token stood in its text
+        self._encode_many = getattr(self._plain, "encode_batch_fast", self._plain.encode_batch)
+        self._recent = _Recent()
         self._names = {token_id: name for name, token_id in self.control_ids.items()}
         self.added_ids = frozenset(self.full.get_added_tokens_decoder())
         """Every id that only a control piece may produce."""
@@ -140,10 +147,11 @@ class Encoder:
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of plain text; control tokens cannot come out, whatever the text. Lone surrogates become U+FFFD."""
-        return self._plain.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+        ids: list[int] = self._encode_batch([text])[0].tolist()
+        return ids
 
     def count_text(self, text: str) -> int:
-        return len(self.encode_text(text))
+        return len(self._encode_batch([text])[0])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; control tokens are left out."""
@@ -177,31 +185,39 @@ class Encoder:
     ) -> Encoded:
         texts = [piece.value for piece in pieces if isinstance(piece, Piece) and piece.kind == "text"]
         encoded_texts = iter(self._encode_batch(texts))
-        ids: list[int] = []
-        runs: list[tuple[int, int]] = []
+        ids: list[np.ndarray] = [np.empty(0, np.int32)]
+        classes: list[int] = []
         slots: list[ImageSlot] = []
+        length = 0
         for piece in pieces:
-            before = len(ids)
             if not isinstance(piece, Piece):
-                ids.extend(piece)
-                runs.append((CLASS_INDEX[LossClass.CALL], len(ids) - before))
-                continue
-            if piece.kind == "text":
-                ids.extend(next(encoded_texts))
-            elif piece.kind == "control":
-                ids.append(self.control_ids[piece.value])
+                run = np.array(piece, np.int32)
+                classes.append(CLASS_INDEX[LossClass.CALL])
             else:
-                rows, columns = self.geometry.grid(*page_sizes[piece.page])
-                tokens = rows * columns // self.geometry.merge**2
-                slots.append(ImageSlot(piece.page, before, rows, columns, tokens))
-                ids.extend([self.control_ids[CONTROL.image]] * tokens)
-            runs.append((CLASS_INDEX[piece.loss_class], len(ids) - before))
-        classes = np.repeat(np.array([c for c, _ in runs], np.uint8), [n for _, n in runs])
-        return Encoded(np.array(ids, np.int32), classes, tuple(slots), self.geometry.merge)
+                if piece.kind == "text":
+                    run = next(encoded_texts)
+                elif piece.kind == "control":
+                    run = np.array([self.control_ids[piece.value]], np.int32)
+                else:
+                    rows, columns = self.geometry.grid(*page_sizes[piece.page])
+                    tokens = rows * columns // self.geometry.merge**2
+                    slots.append(ImageSlot(piece.page, length, rows, columns, tokens))
+                    run = np.full(tokens, self.control_ids[CONTROL.image], np.int32)
+                classes.append(CLASS_INDEX[piece.loss_class])
+            ids.append(run)
+            length += len(run)
+        each = np.repeat(np.array(classes, np.uint8), [len(run) for run in ids[1:]])
+        return Encoded(np.concatenate(ids), each, tuple(slots), self.geometry.merge)
 
-    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """int32 ids of each text; those of texts seen not long ago are remembered, and must not be changed."""
         clean = [_SURROGATES.sub("\ufffd", text) for text in texts]
-        return [encoding.ids for encoding in self._plain.encode_batch(clean, add_special_tokens=False)]
+        found = {text: self._recent.get(text) for text in clean}
+        new = [text for text, ids in found.items() if ids is None]
+        for text, encoding in zip(new, self._encode_many(new, add_special_tokens=False), strict=True):
+            found[text] = ids = np.array(encoding.ids, np.int32)
+            self._recent.keep(text, ids)
+        return [found[text] for text in clean]  # type: ignore[misc]
 
     # ── Reading what a model wrote ───────────────────────────────────────────────────────────────
 
@@ -231,6 +247,35 @@ class Encoder:
                     f"the tokenizer turns the plain text '{token.content}' into the control token {token_id} even without its "
                     "added tokens; the merges of its vocabulary must not reach control tokens"
                 )
+
+
+class _Recent:
+    """The ids of texts that were tokenized last. A conversation is encoded anew for each of its requests, and to count
+    what it takes, and little in it is new each time. Used from several threads at once."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._chars = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[_Recent], tuple[()]]:
+        return _Recent, ()  # a copy for another process begins empty
+
+    def get(self, text: str) -> np.ndarray | None:
+        with self._lock:
+            ids = self._ids.get(text)
+            if ids is not None:
+                self._ids.move_to_end(text)
+            return ids
+
+    def keep(self, text: str, ids: np.ndarray) -> None:
+        with self._lock:
+            if text in self._ids or len(text) > MAX_RECENT_CHARS // 8:
+                return
+            self._ids[text] = ids
+            self._chars += len(text)
+            while self._chars > MAX_RECENT_CHARS:
+                self._chars -= len(self._ids.popitem(last=False)[0])
 
 
 def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:

@@ -6,6 +6,7 @@ they counted themselves, and what cannot be known before sending is left open.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,13 +40,18 @@ class ReadingState:
     steps: list[Step] = field(default_factory=list)
     excerpts: list[Excerpt] = field(default_factory=list)
     selected: list[int] = field(default_factory=list)
-    full_text: int = 0
     cap: int | None = None
     """The gate's promise: the last prompt takes at most this many tokens."""
 
     @property
     def encoder(self) -> Encoder | None:
         return self.engine.encoder
+
+    @functools.cached_property
+    def full_text(self) -> int:
+        """What the prompt would take with the whole document as text. Counted where it is needed: for a long document
+        it takes a while, in which nothing could be asked yet."""
+        return 0 if self.encoder is None else len(self.encoder.encode([full_text_prompt(self)], {}))
 
     def say(self, turn: Turn, generation: Generation | None = None, deviations: Sequence[str] = ()) -> None:
         self.turns.append(turn)
@@ -111,13 +117,6 @@ def usage_of(state: ReadingState) -> Usage:
     return usage.model_copy(
         update=dict(prompt=len(encoded), vision=encoded.vision_tokens, retrieved=encoded.count(LossClass.OBSERVATION))
     )
-
-
-def full_text_tokens(state: ReadingState) -> int:
-    """What the prompt would take with the whole document as text."""
-    if state.encoder is None:
-        return 0
-    return len(state.encoder.encode([full_text_prompt(state)], {}))
 
 
 def full_text_prompt(state: ReadingState) -> Turn:

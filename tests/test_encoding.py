@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
 
+from seer import encoding
 from seer.encoding import CLASSES, Encoder, neutralise, restore
 from seer.errors import ModelError
 from seer.protocol import CONTROL, KNOWN_CONTROL_LITERALS, observation, render_call
@@ -329,3 +333,47 @@ def test_arguments_may_be_a_json_string(small_checkpoint_dir):
     messages[1]["tool_calls"][0]["function"]["arguments"] = '{"indices": [1, 3]}'
     assert tokenizer.apply_chat_template(messages, tokenize=False) == as_object
     assert '<tool_call>{"name": "select", "indices": [1, 3]}</tool_call>' in as_object
+
+
+def test_a_text_is_tokenized_once_and_what_is_remembered_stays_within_bounds(monkeypatch):
+    encoder = small_encoder()
+    asked: list[str] = []
+    real = encoder._encode_many
+
+    def noted(texts, **options):
+        asked.extend(texts)
+        return real(texts, **options)
+
+    own = Encoder(encoder.full, encoder.geometry)
+    monkeypatch.setattr(own, "_encode_many", noted)
+    turns = [Turn(kind="prompt", text="What is said, and by whom?", pages=(1, 2))]
+    first = own.encode(turns, SIZES)
+    before = len(asked)
+    second = own.encode(turns, SIZES)
+    assert before and len(asked) == before
+    assert first.ids.tolist() == second.ids.tolist() == encoder.encode(turns, SIZES).ids.tolist()
+    first.ids[:] = 0  # what was given out is the caller's own
+    assert own.encode(turns, SIZES).ids.tolist() == second.ids.tolist()
+
+    monkeypatch.setattr(encoding, "MAX_RECENT_CHARS", 800)
+    for number in range(50):
+        assert own.count_text(f"{number:060d}") == encoder.count_text(f"{number:060d}")
+        assert sum(map(len, own._recent._ids)) == own._recent._chars <= 800
+    assert own.count_text("x" * 200) and "x" * 200 not in own._recent._ids, "one text does not push out all others"
+    assert "x" * 200 in asked and pickle.loads(pickle.dumps(own._recent))._chars == 0
+
+
+def test_threads_may_share_an_encoder(monkeypatch):
+    encoder = small_encoder()
+    monkeypatch.setattr(encoding, "MAX_RECENT_CHARS", 400)
+    own = Encoder(encoder.full, encoder.geometry)
+    texts = [f"line {n} of the text" for n in range(60)]
+    expected = {text: encoder.encode_text(text) for text in texts}
+
+    def many(seed: int) -> list[str]:
+        drawn = random.Random(seed).choices(texts, k=600)
+        return [text for text in drawn if own.encode_text(text) != expected[text]]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [wrong for wrongs in pool.map(many, range(4)) for wrong in wrongs] == []
+    assert sum(map(len, own._recent._ids)) == own._recent._chars <= 400

@@ -53,6 +53,7 @@ class AsyncEngineArgs:
     disable_log_stats: bool = False
     dtype: str = "auto"
     enforce_eager: bool = False
+    block_size: int = 16
     distributed_executor_backend: str | None = None
 
 

@@ -15,6 +15,7 @@ from test_server import KEY, LINES, Running, chat, running, script
 from seer.apps.serving_files import BLOCK_BYTES, FileStore
 from seer.engines.base import Request
 from seer.errors import InputError
+from seer.schema import Turn
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
@@ -92,12 +93,12 @@ def test_a_fault_of_our_own_is_an_error_that_tells_no_text(one, monkeypatch):
 def test_a_long_document_keeps_nobody_waiting(one, monkeypatch):
     counting, go_on = threading.Event(), threading.Event()
 
-    def counted(*_: object) -> int:
+    def counted(*_: object) -> Turn:
         counting.set()
         go_on.wait(20)
-        return 1
+        return Turn(kind="prompt", text="all of it")
 
-    monkeypatch.setattr("seer.conversation.full_text_tokens", counted)
+    monkeypatch.setattr("seer.reading_state.full_text_prompt", counted)
     asked = threading.Thread(target=lambda: one.client().chat.completions.create(model="seer", messages=chat()))
     asked.start()
     assert counting.wait(20)

@@ -377,7 +377,8 @@ def engine_arguments(model: str, given: dict[str, Any], known: Sequence[str], *,
         "disable_log_stats": True,
     }
     if on_cpu:
-        needed |= {"dtype": "float32", "enforce_eager": True}
+        # only whole blocks are found again in the cache, and a CPU's would be of 128 tokens; 32 are the fewest it takes
+        needed |= {"dtype": "float32", "enforce_eager": True, "block_size": 32}
         if usable_cores() <= 2:
             # vLLM would compute on one of them anyhow; a process of its own for that costs a hop in every step
             needed["distributed_executor_backend"] = "uni"
