@@ -15,7 +15,7 @@ import multiprocessing
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 PATIENCE_S = 10
 """Between asking a process to end and ending it."""
@@ -46,7 +46,8 @@ class Leash:
     def hold(self, pid: int, *, group: bool = False) -> None:
         """`group`: the process leads a group, all of which is meant."""
         assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{'-' if group else ''}{pid}\n")
+        with suppress(OSError):  # somebody has ended the shell: what is started here is no worse for that
+            self._shell.stdin.write(f"{'-' if group else ''}{pid}\n")
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -77,5 +78,6 @@ class Leash:
         """Let go of all. May be called twice."""
         self._shell.kill()
         if self._shell.stdin is not None:
-            self._shell.stdin.close()
+            with suppress(OSError):
+                self._shell.stdin.close()
         self._shell.wait()

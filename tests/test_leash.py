@@ -100,3 +100,11 @@ def test_what_was_let_go_lives_on() -> None:
         time.sleep(0.5)
         assert is_there(other.pid)
         os.kill(other.pid, signal.SIGTERM)
+
+
+def test_a_leash_that_somebody_has_cut_is_no_error() -> None:
+    leash = Leash()
+    leash._shell.kill()
+    leash._shell.wait()
+    leash.hold(os.getpid())
+    leash.release()
