@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 COMPARED = 16
 """The concurrency at which the roads are compared."""
+WARM_UP_ROUNDS = 2
+"""Not counted: on a CPU every number of tokens in a step is prepared for when it first comes up."""
 STAGE2_PAGES = 10
 """Few for a real document, whose second stage gains more."""
 
@@ -137,12 +139,14 @@ def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
         print(f"  {level:7d}  {run.rate:15.2f}  {p50:6.2f}  {p95:6.2f}   {hit:.1%}")
     asked = documents(size.compared, 500_000)
     alone, overheads = [], []
-    for _ in range(size.rounds):  # in turns, so that a busy machine slows both
+    for number in range(WARM_UP_ROUNDS + size.rounds):  # in turns, so that a busy machine slows both
         forget_everything(engine)
         run = engine.run(converse_all(engine, asked, COMPARED))
         forget_everything(engine)
-        alone.append(engine.run(feed_raw(engine, run.requests, COMPARED)))
-        overheads.append(run.seconds / alone[-1] - 1)
+        seconds = engine.run(feed_raw(engine, run.requests, COMPARED))
+        if number >= WARM_UP_ROUNDS:
+            alone.append(seconds)
+            overheads.append(run.seconds / seconds - 1)
     overhead = statistics.median(overheads)
     rate = len(asked) / statistics.median(alone)
     spread = f"median of {size.rounds} rounds from {min(overheads):+.1%} to {max(overheads):+.1%}"

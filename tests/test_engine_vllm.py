@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 from types import SimpleNamespace
 
@@ -180,3 +181,28 @@ def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
         build_engine("openai", base_url="http://127.0.0.1:9/v1", max_concurrency=3)
     with pytest.raises(InputError, match="did you mean 'max_batch'"):
         build_engine("hf", model=str(small_checkpoint_dir), max_batches=3)
+
+
+@pytest.mark.parametrize(
+    ("folder", "held", "expected"),
+    [
+        ("venv", "", "{library}"),
+        ("venv", "/lib/libother.so", "{library}:/lib/libother.so"),
+        ("venv", "/lib/libgomp.so.1", "/lib/libgomp.so.1"),
+        ("my venv", "", ""),
+    ],
+)
+def test_intels_openmp_is_preloaded_where_it_is_installed(tmp_path, monkeypatch, folder, held, expected):
+    library = tmp_path / folder / "lib" / "libiomp5.so"
+    monkeypatch.setenv("LD_PRELOAD", held)
+    with vllm.preloaded_openmp(tmp_path / folder):
+        assert os.environ["LD_PRELOAD"] == held, "it is not installed"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    with vllm.preloaded_openmp(tmp_path / folder):
+        assert os.environ["LD_PRELOAD"] == expected.format(library=library)
+    assert os.environ["LD_PRELOAD"] == held
+    monkeypatch.delenv("LD_PRELOAD")
+    with vllm.preloaded_openmp(tmp_path / folder):
+        pass
+    assert "LD_PRELOAD" not in os.environ

@@ -16,9 +16,12 @@ import difflib
 import itertools
 import json
 import os
+import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -389,6 +392,23 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextmanager
+def preloaded_openmp(prefix: Path) -> Iterator[None]:
+    """Intel's OpenMP for processes that start in this block, where it is installed, as vLLM's guide to CPUs asks for:
+    threads wait for each other at every operation, and of a small model's time most goes there."""
+    library, before = str(prefix / "lib" / "libiomp5.so"), os.environ.get("LD_PRELOAD")
+    held = before or ""
+    # the loader takes blanks and colons for the end of a path
+    if os.path.isfile(library) and "omp" not in held and not {*library} & {*" :"}:
+        os.environ["LD_PRELOAD"] = f"{library}:{held}".rstrip(":")
+    try:
+        yield
+    finally:
+        os.environ.pop("LD_PRELOAD", None)
+        if before is not None:
+            os.environ["LD_PRELOAD"] = before
+
+
 async def _start(model: str, given: dict[str, Any]) -> Any:
     """Start vLLM in the running loop, which its output handler then lives in."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -404,6 +424,7 @@ async def _start(model: str, given: dict[str, Any]) -> Any:
         # else vLLM takes "uni" back on a CPU; the engine stays a process of its own all the same
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     try:
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        with preloaded_openmp(Path(sys.prefix)) if on_cpu else nullcontext():
+            return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
         raise ModelError(f"vLLM does not start with '{model}': {_reason(error)}") from error
