@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from seer.encoding import Encoder
+from seer.errors import EngineError, PromptTooLong, SeerError
 from seer.schema import Page, Turn
 
 Finish = Literal["stop", "length", "error"]
@@ -79,6 +80,12 @@ class Generation:
     """For an error: the fault lies with the engine or its place, and another may do."""
     too_long: bool = False
     """For an error: the request takes more than the engine can."""
+
+    @classmethod
+    def failed(cls, error: SeerError) -> Generation:
+        """What a request that ended in this error was answered with."""
+        again = isinstance(error, EngineError) and error.retryable
+        return cls(finish="error", error=str(error), retryable=again, too_long=isinstance(error, PromptTooLong))
 
     @property
     def raw(self) -> str:

@@ -96,7 +96,7 @@ class HFEngine:
             try:
                 rows.append((index, self._prepare(request)))
             except SeerError as error:
-                results[index] = _failed(error)
+                results[index] = Generation.failed(error)
         # rows of like length beside each other: less padding
         rows.sort(key=lambda item: len(item[1].encoded) - item[1].known)
         for start in range(0, len(rows), self.max_batch):
@@ -112,7 +112,7 @@ class HFEngine:
         try:
             return self._generate_batch(rows)
         except SeerError as error:
-            failed = _failed(error)
+            failed = Generation.failed(error)
         except torch.OutOfMemoryError as error:
             told = str(error).partition("\n")[0][:200]
             failed = Generation(finish="error", error=f"{told}; use fewer pages or a smaller max_cached_tokens")
@@ -315,10 +315,6 @@ class TextStream:
         if not text.endswith("\ufffd") or len(self._ids) > 4:  # a character of UTF-8 has at most four bytes
             self._ids.clear()
             self._on_text(text)
-
-
-def _failed(error: SeerError) -> Generation:
-    return Generation(finish="error", error=str(error), too_long=isinstance(error, PromptTooLong))
 
 
 def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:

@@ -120,9 +120,7 @@ class OpenAIEngine(BackgroundEngine[str]):
                 body = await self._body(request)
                 generation = await self._retried(lambda: self._attempt(request, body))
         except SeerError as error:
-            again = isinstance(error, EngineError) and error.retryable
-            too_long = isinstance(error, PromptTooLong)
-            generation = Generation(finish="error", error=str(error), retryable=again, too_long=too_long)
+            generation = Generation.failed(error)
         return replace(generation, seconds=time.perf_counter() - started)
 
     async def _retried(self, work: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -128,9 +128,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         except TimeoutError:
             return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
         except SeerError as error:
-            again = isinstance(error, EngineError) and error.retryable
-            too_long = isinstance(error, PromptTooLong)
-            return replace(_failed(str(error), started), retryable=again, too_long=too_long)
+            return replace(Generation.failed(error), seconds=time.perf_counter() - started)
         except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
             return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
         return replace(generation, seconds=time.perf_counter() - started)

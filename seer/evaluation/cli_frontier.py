@@ -16,6 +16,7 @@ from seer.evaluation.cli_options import (
     Device,
     Engine,
     EngineArgs,
+    EngineByAddress,
     Limit,
     ReasoningTokens,
     Settings,
@@ -41,7 +42,7 @@ DEFAULT_PAGES = (0, 1, 2, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontierOptions:
+class FrontierOptions(EngineByAddress):
     """What is swept, over which questions, with which model."""
 
     out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/frontier")
@@ -76,11 +77,6 @@ class FrontierOptions:
     settings: Settings = None
     reasoning_tokens: ReasoningTokens = None
     batch_size: BatchSize = 64
-
-    def __post_init__(self) -> None:
-        from seer.systems.base import engine_at
-
-        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
 
 
 @takes(FrontierOptions)

@@ -58,8 +58,20 @@ CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as 
 Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
 
 
+class EngineByAddress:
+    """Options that name an engine: an address takes the engine that has one."""
+
+    engine: str
+    base_url: str | None
+
+    def __post_init__(self) -> None:
+        from seer.systems.base import engine_at
+
+        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
+
+
 @dataclass(frozen=True, kw_only=True)
-class SystemOptions:
+class SystemOptions(EngineByAddress):
     """Which system predicts, and how inputs are driven through it."""
 
     out: Out
@@ -78,11 +90,6 @@ class SystemOptions:
     retry_failed: RetryFailed = False
     reasoning_tokens: ReasoningTokens = None
     settings: Settings = None
-
-    def __post_init__(self) -> None:
-        from seer.systems.base import engine_at
-
-        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
 
 
 @dataclass(frozen=True, kw_only=True)
