@@ -17,7 +17,7 @@ from data_pipeline.paging import pages_of
 from data_pipeline.reason import Reasoning, thoughts
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
-from seer.protocol import observation, observation_without_text
+from seer.protocol.turns import observation, observation_without_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 
 

@@ -18,9 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from seer.encoding import neutralise
 from seer.errors import InputError
-from seer.protocol import CONTROL, render_call, render_observation
+from seer.protocol.call import render_call
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import neutralise
+from seer.protocol.turns import render_observation
 from seer.schema import Trajectory, Turn
 from seer.shards import ShardSet, write_whole
 

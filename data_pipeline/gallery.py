@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from data_pipeline.collect import draw_pages
-from seer.protocol import layout
+from seer.protocol.turns import layout
 from seer.schema import LossClass, Trajectory
 
 MAX_PAGES_SHOWN = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from data_pipeline.records import PageSpan
-from seer.geometry import GLM_41V
+from seer.protocol.geometry import GLM_41V
 from seer.schema import PageStyle
 
 Paginate = Callable[[str], tuple[PageSpan, ...]]

@@ -50,7 +50,7 @@ def bench_stages(repeats: int) -> dict[str, float]:
     from seer.engines.base import Request, Sampling
     from seer.engines.hf import HFEngine
     from seer.models import load
-    from seer.protocol import observation
+    from seer.protocol.turns import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
     from seer.small_models import build_small
@@ -93,8 +93,8 @@ def bench_stages(repeats: int) -> dict[str, float]:
 def bench_encoding(count: int) -> dict[str, float]:
     """Encode `count` conversations of about 8k tokens on one thread; scaled to 1,000."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from seer.encoding import Encoder
-    from seer.protocol import observation
+    from seer.protocol.encoding import Encoder
+    from seer.protocol.turns import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
     from seer.small_models import default_corpus, train_tokenizer

@@ -128,7 +128,7 @@ def generate_sequentially(checkpoint: Checkpoint, count: int) -> float:
     import numpy as np
     import torch
 
-    from seer.protocol import observation
+    from seer.protocol.turns import observation
     from seer.schema import Excerpt, Turn
 
     call_tokens = 20

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from seer.encoding import Encoder
 from seer.errors import SeerError
 from seer.models import check_folder, load, load_encoder, read_json
-from seer.protocol import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.encoding import Encoder
 from seer.schema import Turn
 
 SIZES = {1: (595, 842), 2: (588, 840), 3: (300, 100)}

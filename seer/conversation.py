@@ -14,18 +14,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from seer.citations import find_citations
-from seer.encoding import Encoder, neutralise
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
 from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
-from seer.protocol import (
-    CONTROL,
-    ParsedCall,
-    observation,
-    observation_without_text,
-    parse_call_text,
-    render_observation,
-)
+from seer.protocol.call import ParsedCall, parse_call_text
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder, neutralise
+from seer.protocol.turns import observation, observation_without_text, render_observation
 from seer.reading_state import (
     OnStep,
     OnText,

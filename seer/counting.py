@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer.encoding import Encoder, without_added_tokens
 from seer.errors import ModelError
-from seer.geometry import GLM_41V, VisionGeometry
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder, without_added_tokens
+from seer.protocol.geometry import GLM_41V, VisionGeometry
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

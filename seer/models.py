@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.encoding import Encoder, ImageSlot
 from seer.errors import ConfigError, ModelError
-from seer.geometry import VisionGeometry
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder, ImageSlot
+from seer.protocol.geometry import VisionGeometry
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from seer.protocol import observation, render_observation
+from seer.protocol.turns import observation, render_observation
 from seer.schema import Excerpt, Record
 
 Mode = Literal["select", "visual", "text", "auto"]

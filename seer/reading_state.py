@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from seer.encoding import Encoder
 from seer.engines.base import BoundedEngine, Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import InputError
 from seer.policy import Mode, ReadingPolicy, choose_mode
-from seer.protocol import observation, observation_without_text, render_observation
+from seer.protocol.encoding import Encoder
+from seer.protocol.turns import observation, observation_without_text, render_observation
 from seer.schema import Document, Excerpt, LossClass, Page, Step, Turn, Usage
 
 OnStep = Callable[[Step], None]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seer.encoding import Encoder
-from seer.geometry import VisionGeometry
 from seer.models import PixelScaling, save
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder
+from seer.protocol.geometry import VisionGeometry
 
 if TYPE_CHECKING:
     import torch

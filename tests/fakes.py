@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from seer.encoding import Encoder
+from seer.protocol.encoding import Encoder
 from seer.rendering import png_bytes
 from seer.schema import Document, Page, PageStyle
 from seer.small_models import default_corpus, train_tokenizer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from data_pipeline.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
 from data_pipeline.paging import fixed_pages
 from data_pipeline.records import Evidence, Rejection, Sample
-from seer.protocol import KNOWN_CONTROL_LITERALS
+from seer.protocol.control import KNOWN_CONTROL_LITERALS
 from seer.teaching.defusing import defuse, mend
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.relevance import Agreement

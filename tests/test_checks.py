@@ -13,7 +13,7 @@ import pytest
 from seer.checks import Check, check_model
 from seer.errors import ConfigError, ModelError
 from seer.models import load, load_encoder, read_processor
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from seer.console import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
 from seer.policy import ReadingPolicy
-from seer.protocol import render_call
+from seer.protocol.call import render_call
 from seer.reading import Reader
 from seer.schema import Answer, Step, Turn
 

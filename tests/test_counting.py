@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seer.counting import load_counter, tekken_encoder
 from seer.errors import ModelError
-from seer.protocol import KNOWN_CONTROL_LITERALS
+from seer.protocol.control import KNOWN_CONTROL_LITERALS
 from seer.schema import Excerpt, Turn
 
 

@@ -15,7 +15,7 @@ from data_pipeline.paging import fixed_pages, layout_pages, pages_of
 from data_pipeline.reason import Reasoning, template_reasoning
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import AssembleSpec
-from seer.protocol import parse_call, render_call
+from seer.protocol.call import parse_call, render_call
 from seer.rendering import render_text, resolve_style
 from seer.schema import LossClass, Trajectory
 

@@ -12,7 +12,8 @@ from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf import HFEngine, TextStream
 from seer.errors import InputError
 from seer.policy import ReadingPolicy
-from seer.protocol import CONTROL, parse_call_text, render_call
+from seer.protocol.call import parse_call_text, render_call
+from seer.protocol.control import CONTROL
 from seer.reading import Reader
 from seer.schema import Status, Turn
 

@@ -14,14 +14,14 @@ from fakes import make_document
 from serving_fakes import FakeServer, Say, Script, serve
 
 from seer.conversation import converse, split_answer
-from seer.encoding import neutralise
 from seer.engines.base import BoundedEngine, Request, Sampling, SelectConstraint
 from seer.engines.openai import OpenAIEngine
 from seer.engines.recalling import RecallingEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
-from seer.protocol import render_call
+from seer.protocol.call import render_call
+from seer.protocol.encoding import neutralise
 from seer.reading import Reader, read_one
 from seer.schema import Status, Turn
 from seer.selection.base import OraclePages
@@ -248,7 +248,7 @@ def test_the_key_comes_from_the_environment_and_shows_nowhere(monkeypatch):
     ],
 )
 def test_calls_are_read_tolerantly_and_deviations_are_named(say, pages, deviations):
-    from seer.protocol import parse_call_text
+    from seer.protocol.call import parse_call_text
 
     with engine_for(lambda body, n: say) as (engine, _):
         (said,) = engine.generate([CALL])

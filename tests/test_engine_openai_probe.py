@@ -15,7 +15,8 @@ from seer.engines.base import Request, SelectConstraint
 from seer.engines.openai import OpenAIEngine
 from seer.engines.openai_probe import choose_model
 from seer.errors import EngineError, InputError
-from seer.protocol import CONTROL, parse_call_text, render_call
+from seer.protocol.call import parse_call_text, render_call
+from seer.protocol.control import CONTROL
 
 IDS = {name: 100 + n for n, name in enumerate(CONTROL.names())}
 CARD = {"id": "seer-9b", "owned_by": "vllm", "max_model_len": 16384}

@@ -17,7 +17,7 @@ from seer.engines.background import BackgroundEngine, BackgroundLoop
 from seer.engines.base import Request
 from seer.engines.drawn import DrawnPages
 from seer.errors import ConfigError, InputError, ModelError
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
 from seer.schema import Page, Turn
 from seer.systems.base import build_engine, parse_engine_arguments
 

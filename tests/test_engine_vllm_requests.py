@@ -18,7 +18,8 @@ from fakes import make_document, small_encoder
 from seer.engines import vllm
 from seer.engines.base import Generation, Request, Sampling, SelectConstraint
 from seer.errors import ConfigError, ModelError
-from seer.protocol import CONTROL, render_call
+from seer.protocol.call import render_call
+from seer.protocol.control import CONTROL
 from seer.reading import Reader
 from seer.schema import Status, Turn
 

@@ -6,7 +6,6 @@ import pytest
 from fakes import make_document, small_encoder
 from serving_fakes import Say, serve
 
-from seer.encoding import neutralise
 from seer.engines.openai import OpenAIEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import InputError
@@ -16,7 +15,8 @@ from seer.evaluation.probing import probe_prefill
 from seer.evaluation.runfiles import read_predictions
 from seer.evaluation.tasks import LONGBENCH
 from seer.policy import ReadingPolicy
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import neutralise
 from seer.reading import Reader
 from seer.schema import Excerpt, Turn
 from seer.systems.base import ReadingSystem, Task

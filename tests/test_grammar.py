@@ -10,7 +10,9 @@ from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.protocol import CONTROL, call_grammar, call_structural_tag, parse_call, render_call
+from seer.protocol.call import parse_call, render_call
+from seer.protocol.control import CONTROL
+from seer.protocol.grammar import call_grammar, call_structural_tag
 
 xgrammar = pytest.importorskip("xgrammar")
 

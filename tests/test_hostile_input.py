@@ -28,14 +28,14 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources import load as load_source
 from seer.config import load_config
-from seer.encoding import neutralise
 from seer.engines.openai_messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError
 from seer.evaluation.docqa import read_docqa, read_docqa_predictions, read_extraction
 from seer.evaluation.runfiles import read_predictions
 from seer.evaluation.tasks import load_templates
 from seer.miniature.parse import parse_document
-from seer.protocol import parse_call_text
+from seer.protocol.call import parse_call_text
+from seer.protocol.encoding import neutralise
 from seer.rendering import STYLES, load
 from seer.rendering.docx import MAX_XML_BYTES, docx_text
 from seer.rendering.fonts import load_chain

@@ -18,7 +18,7 @@ from seer.engines.base import Generation
 from seer.engines.openai import OpenAIEngine, collect_stream
 from seer.engines.openai_messages import read_call
 from seer.engines.openai_probe import choose_model
-from seer.protocol import parse_call_text, render_call
+from seer.protocol.call import parse_call_text, render_call
 
 calls = st.fixed_dictionaries({"function": values | objects("name", "arguments")})
 tool_calls = values | st.lists(values | calls, max_size=2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import ConfigError, InputError
-from seer.geometry import GLM_41V
+from seer.protocol.geometry import GLM_41V
 from seer.rendering import STYLES, render_text, resolve_style, stream
 from seer.rendering import layout as layout_module
 from seer.rendering.breaking import break_opportunities, classes

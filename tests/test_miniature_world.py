@@ -97,8 +97,8 @@ def test_every_kind_and_both_languages_occur() -> None:
 
 def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
     pytest.importorskip("tokenizers")
-    from seer.encoding import Encoder
     from seer.miniature.tokenizer import build_tokenizer, phrases
+    from seer.protocol.encoding import Encoder
 
     encoder = Encoder(build_tokenizer())
     for text in [*phrases(), *ENGLISH, *ENGLISH.values(), *CHINESE, *CHINESE.values()]:

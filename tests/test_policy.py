@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.policy import ReadingPolicy, choose_mode, chunk_pages, fair_shares, fit_excerpts, trim_to_lines
-from seer.protocol import observation, render_observation
+from seer.protocol.turns import observation, render_observation
 from seer.schema import Excerpt
 
 COUNT = small_encoder().count_text

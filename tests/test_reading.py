@@ -15,7 +15,7 @@ from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
 from seer.policy import ReadingPolicy
-from seer.protocol import render_call
+from seer.protocol.call import render_call
 from seer.reading import Reader, read_one
 from seer.schema import Status
 from seer.selection.base import AllPages, FirstPages, OraclePages, RandomPages
@@ -401,7 +401,7 @@ def test_a_chat_of_strings_cannot_be_hijacked_either(small_checkpoint_dir):
     """The road of OpenAI-style servers: text is neutralised, then a stock template and tokenizer do as they please."""
     from transformers import AutoTokenizer
 
-    from seer.encoding import neutralise, restore
+    from seer.protocol.encoding import neutralise, restore
 
     tokenizer = AutoTokenizer.from_pretrained(small_checkpoint_dir, local_files_only=True)
     added = set(tokenizer.get_added_vocab().values())

@@ -13,7 +13,7 @@ from seer.apps.serving_sizing import (
     sizing_lines,
 )
 from seer.errors import InputError, ModelError
-from seer.geometry import GLM_41V
+from seer.protocol.geometry import GLM_41V
 
 TEXT = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096}
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seer.errors import DocumentNotFound, InputError
-from seer.protocol import observation
+from seer.protocol.turns import observation
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 from seer.shards import MANIFEST_NAME, ShardSet, ShardWriter, write_shards
 

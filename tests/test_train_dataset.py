@@ -10,9 +10,9 @@ import pytest
 import torch
 from train_fakes import recipe, samples, tiny_checkpoint, trajectories, trajectory
 
-from seer.encoding import CLASS_INDEX, CLASSES
 from seer.errors import InputError
 from seer.models import patchify
+from seer.protocol.encoding import CLASS_INDEX, CLASSES
 from seer.rendering import png_bytes, render_text
 from seer.schema import LossClass, Trajectory, Turn
 from seer.shards import write_shards

@@ -12,7 +12,7 @@ from train_fakes import config, tiny_base, tiny_checkpoint, trajectories, trajec
 from typer.testing import CliRunner
 
 from seer.errors import InputError
-from seer.protocol import observation, observation_without_text
+from seer.protocol.turns import observation, observation_without_text
 from train.cli import app
 from train.dataset import without_turns
 from train.evaluation import policy_of

@@ -23,7 +23,9 @@ from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf import HFEngine
 from seer.errors import ConfigError
 from seer.policy import ReadingPolicy
-from seer.protocol import CONTROL, observation, parse_call_text
+from seer.protocol.call import parse_call_text
+from seer.protocol.control import CONTROL
+from seer.protocol.turns import observation
 from seer.reading import Reader, read_one
 from seer.schema import Excerpt, Status, Turn
 

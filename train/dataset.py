@@ -17,9 +17,9 @@ from typing import Literal, overload
 
 import numpy as np
 
-from seer.encoding import CLASSES, Encoded, Encoder
 from seer.errors import InputError
 from seer.models import PixelScaling
+from seer.protocol.encoding import CLASSES, Encoded, Encoder
 from seer.schema import Trajectory, Turn
 from train.config import DataConfig, LossWeights, SetConfig
 from train.pages import ShownPage, embedded_pages, pictures_of, shown_pages
@@ -34,7 +34,7 @@ class Sample:
     ids: np.ndarray
     """int32 (L,)"""
     classes: np.ndarray
-    """uint8 (L,): index into seer.encoding.CLASSES"""
+    """uint8 (L,): index into seer.protocol.encoding.CLASSES"""
     weights: np.ndarray
     """float32 (L,): weight of the loss of *predicting* this token"""
     positions: np.ndarray

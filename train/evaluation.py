@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from seer.encoding import CLASSES, Encoder
 from seer.policy import ReadingPolicy
+from seer.protocol.encoding import CLASSES, Encoder
 from seer.schema import Trajectory, Turn
 from train.collate import Batch
 from train.dataset import Sample, without_turns

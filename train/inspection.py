@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from seer.encoding import CLASSES, Encoder
+from seer.protocol.encoding import CLASSES, Encoder
 from seer.schema import LossClass
 from train.dataset import Rejection, Sample
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from seer.encoding import CLASSES
+from seer.protocol.encoding import CLASSES
 from train.collate import Batch
 from train.model import Figures
 

@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn import functional
 from transformers.models.glm4v.modeling_glm4v import Glm4vVisionEmbeddings
 
-from seer.encoding import ImageSlot
-from seer.geometry import VisionGeometry
 from seer.models import PixelScaling
+from seer.protocol.encoding import ImageSlot
+from seer.protocol.geometry import VisionGeometry
 
 
 def byte_patches(image: np.ndarray, slot: ImageSlot, geometry: VisionGeometry, resample: int) -> np.ndarray:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from seer.encoding import Encoder
 from seer.errors import ConfigError, InputError
-from seer.geometry import VisionGeometry
 from seer.models import PixelScaling
+from seer.protocol.encoding import Encoder
+from seer.protocol.geometry import VisionGeometry
 from train.config import LossWeights
 from train.dataset import Recipe, Rejection, Sample, make_sample, open_trajectories
 from train.flops import flops_model

@@ -18,7 +18,8 @@ import numpy as np
 from seer.checks import Check
 from seer.engines.base import Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError
-from seer.protocol import observation, parse_call_text
+from seer.protocol.call import parse_call_text
+from seer.protocol.turns import observation
 from seer.schema import Document, Excerpt, Page, Turn
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError, ModelError
-from seer.geometry import GLM_41V, VisionGeometry
 from seer.models import check_folder, read_json
+from seer.protocol.geometry import GLM_41V, VisionGeometry
 
 PAGE_MARKERS = 2 + 6
 """Tokens around each image: its two markers and the label [Image n]."""

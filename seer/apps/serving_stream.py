@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from seer.apps import serving_reply as reply
 from seer.apps.serving_reading import Listener
-from seer.protocol import CONTROL
+from seer.protocol.control import CONTROL
 from seer.schema import Answer, Document, Step
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from seer.encoding import Encoder
 from seer.errors import EngineError, PromptTooLong, SeerError
+from seer.protocol.encoding import Encoder
 from seer.schema import Page, Turn
 
 Finish = Literal["stop", "length", "error"]

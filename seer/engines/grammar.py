@@ -1,7 +1,7 @@
 """Which tokens a model may write next: select calls that are valid by construction, and no stray control tokens.
 
 One `TokenGate` watches one generation. For a select call it forces <tool_call>, lets xgrammar hold the body to the
-grammar of `seer.protocol.call_grammar`, and ends at </tool_call>. Where a call is allowed but not required it may come
+grammar of `seer.protocol.grammar.call_grammar`, and ends at </tool_call>. Where a call is allowed but not required it may come
 at once or after thinking. Anywhere else it only suppresses control tokens that the model may not write.
 """
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.encoding import Encoder
 from seer.engines.base import SelectConstraint
 from seer.errors import ModelError
-from seer.protocol import CONTROL, call_grammar
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder
+from seer.protocol.grammar import call_grammar
 
 if TYPE_CHECKING:
     import torch

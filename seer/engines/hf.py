@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.encoding import Encoded, Encoder, ImageSlot
 from seer.engines.base import Generation, Request, Sampling
 from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
 from seer.engines.growing import growing_cache
 from seer.errors import PromptTooLong, SeerError
+from seer.protocol.encoding import Encoded, Encoder, ImageSlot
 
 if TYPE_CHECKING:
     import torch

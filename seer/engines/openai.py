@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seer.encoding import Encoder, restore
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Finish, Generation, Request, SelectConstraint
@@ -37,7 +36,9 @@ from seer.engines.openai_messages import (
 )
 from seer.engines.openai_probe import Abilities, Structure, probe
 from seer.errors import EngineError, PromptTooLong, SeerError
-from seer.protocol import CONTROL, call_schema, call_structural_tag
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder, restore
+from seer.protocol.grammar import call_schema, call_structural_tag
 from seer.schema import Page
 
 if TYPE_CHECKING:

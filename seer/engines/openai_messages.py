@@ -20,10 +20,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seer.encoding import neutralise, restore
 from seer.engines.scripted import parts_of_text
 from seer.errors import EngineError
-from seer.protocol import CALL_NAME, CONTROL, layout, plain_prompt, render_call, render_observation
+from seer.protocol.call import CALL_NAME, render_call
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import neutralise, restore
+from seer.protocol.turns import layout, plain_prompt, render_observation
 from seer.schema import Turn
 
 Continuation = Literal["tool", "assistant", "user"]

@@ -15,7 +15,9 @@ from typing import Any, Literal
 from seer.engines.openai_http import Http
 from seer.engines.openai_messages import Continuation, first_choice, read_call
 from seer.errors import EngineError, InputError
-from seer.protocol import CONTROL, call_schema, call_structural_tag, parse_call_text
+from seer.protocol.call import parse_call_text
+from seer.protocol.control import CONTROL
+from seer.protocol.grammar import call_schema, call_structural_tag
 
 Structure = Literal["structural_tag", "json_schema", "none"]
 

@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from seer.encoding import Encoder
 from seer.engines.base import Generation, Request
 from seer.errors import SeerError
-from seer.protocol import CONTROL, render_call
+from seer.protocol.call import render_call
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoder
 
 Script = Callable[[Request], str]
 MAX_KEPT = 1000

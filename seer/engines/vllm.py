@@ -26,14 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.encoding import Encoded
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Generation, Request, SelectConstraint
 from seer.engines.hf import TextStream
 from seer.errors import ConfigError, EngineError, ModelError, PromptTooLong, SeerError
 from seer.leash import Leash
-from seer.protocol import CONTROL, call_structural_tag
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import Encoded
+from seer.protocol.grammar import call_structural_tag
 from seer.schema import Page
 
 if TYPE_CHECKING:

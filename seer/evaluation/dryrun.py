@@ -26,7 +26,7 @@ from seer.evaluation.tokens import TokenRow, TokenTable, token_table
 from seer.schema import Document, Prediction
 
 if TYPE_CHECKING:
-    from seer.encoding import Encoder
+    from seer.protocol.encoding import Encoder
 
 UNLIMITED_POSITIONS = 1 << 40
 """Nothing is cut to a window: the table tells what a prompt would hold."""

@@ -15,7 +15,8 @@ from typing import Literal
 from seer.errors import InputError
 from seer.miniature.lexicon import PARAPHRASES
 from seer.miniature.world import LINES_PER_PAGE, MAX_PAGES, STYLE, Kind, Line, MiniatureDocument, Question, World
-from seer.protocol import observation, render_call
+from seer.protocol.call import render_call
+from seer.protocol.turns import observation
 from seer.schema import Excerpt, Trajectory, Turn
 from seer.teaching.template import CHINESE, ENGLISH, Wording, quoted_lines, quoted_reasoning
 

@@ -257,7 +257,7 @@ def _load(file: str, style: str, options: dict[str, Any], *, quiet: bool) -> Doc
 
 
 def _compare(file: str, styles: tuple[str, str], out: Path, options: dict[str, Any], as_json: bool) -> None:
-    from seer.geometry import GLM_41V
+    from seer.protocol.geometry import GLM_41V
     from seer.rendering.png import png_bytes
     from seer.rendering.sheets import side_by_side
 
@@ -281,7 +281,7 @@ def _write_sheet(document: Document, path: Path) -> None:
 
 
 def _report(document: Document, target: Path, sheet: Path | None) -> None:
-    from seer.geometry import GLM_41V
+    from seer.protocol.geometry import GLM_41V
 
     tokens = sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)
     size = f"{counted(len(document.pages), 'page')}, {counted(tokens, 'vision token')}"

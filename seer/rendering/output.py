@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seer.errors import InputError
-from seer.geometry import GLM_41V
+from seer.protocol.geometry import GLM_41V
 from seer.rendering.cache import PageCache
 from seer.rendering.fonts import load_chain
 from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from seer.geometry import GLM_41V, VisionGeometry
+from seer.protocol.geometry import GLM_41V, VisionGeometry
 from seer.rendering.fonts import load_chain
 from seer.rendering.layout import PIECE_CHARS, lay_out
 from seer.rendering.measure import Measure

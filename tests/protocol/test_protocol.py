@@ -10,19 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.protocol import (
-    CONTROL,
-    DEVIATIONS,
-    KNOWN_CONTROL_LITERALS,
-    call_grammar,
-    call_schema,
-    layout,
-    observation,
-    observation_without_text,
-    parse_call,
-    parse_call_text,
-    render_call,
-)
+from seer.protocol.call import DEVIATIONS, parse_call, parse_call_text, render_call
+from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.grammar import call_grammar, call_schema
+from seer.protocol.turns import layout, observation, observation_without_text
 from seer.schema import Excerpt, LossClass, Turn
 from seer.small_models import SPECIAL_TOKENS
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import ModelError
-from seer.geometry import GLM_41V, VisionGeometry
-from seer.protocol import CONTROL, KNOWN_CONTROL_LITERALS, Piece, layout
+from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.geometry import GLM_41V, VisionGeometry
+from seer.protocol.turns import Piece, layout
 from seer.schema import LossClass, Turn
 
 if TYPE_CHECKING:

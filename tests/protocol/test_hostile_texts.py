@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from fakes import small_encoder
-from test_encoding import SIZES, conversation
 from tokenizers import Tokenizer
 
-from seer.encoding import neutralise, restore
 from seer.engines.openai_messages import completion_prompt, prompt_parts
-from seer.protocol import KNOWN_CONTROL_LITERALS
+from seer.protocol.control import KNOWN_CONTROL_LITERALS
+from seer.protocol.encoding import neutralise, restore
 from seer.schema import Excerpt, Turn
+from tests.protocol.test_encoding import SIZES, conversation
 
 TRICKS = "\u2060\u200b\u200c\u200d\ufeff\u00ad\u202e\u0301\ud800\udfff\0\n\r\t |＜＞｜<>[]/_-\\&;%Ġ▁"
 

@@ -12,13 +12,15 @@ import pytest
 from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
 
-from seer import encoding
-from seer.encoding import CLASSES, Encoder, neutralise, restore
 from seer.errors import ModelError
-from seer.protocol import CONTROL, KNOWN_CONTROL_LITERALS, observation, render_call
+from seer.protocol import encoding
+from seer.protocol.call import render_call
+from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.encoding import CLASSES, Encoder, neutralise, restore
+from seer.protocol.turns import observation
 from seer.schema import Excerpt, LossClass, Turn
+from tests.protocol.test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
 
 SIZES = {1: (112, 84), 2: (84, 112), 3: (140, 140), 4: (112, 112)}
 hostile = st.one_of(
@@ -284,7 +286,7 @@ def test_positions_equal_get_rope_index(small_checkpoint, pages):
 
 def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
     """The conversation as an OpenAI-style chat."""
-    from seer.protocol import render_observation
+    from seer.protocol.turns import render_observation
 
     content: list[dict] = []
     for page in turns[0].pages:

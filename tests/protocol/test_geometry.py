@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.encoding import ImageSlot
 from seer.errors import InputError
-from seer.geometry import GLM_41V, VisionGeometry
 from seer.models import PixelScaling, patchify
+from seer.protocol.encoding import ImageSlot
+from seer.protocol.geometry import GLM_41V, VisionGeometry
 
 sizes = st.integers(1, 4000)
 
