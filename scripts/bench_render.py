@@ -115,7 +115,7 @@ def processor_seconds() -> float:
 def measure_direct(texts: list[str], rounds: int) -> dict[str, float]:
     """Milliseconds a page for each step, cold and warm, and bytes a page."""
     from seer.rendering import png_bytes, render_text
-    from seer.rendering.raster import atlas_for
+    from seer.rendering.drawing.raster import atlas_for
 
     def whole() -> list[bytes]:
         return [page.png() for text in texts for page in render_text(text)]
@@ -167,7 +167,7 @@ def measure_roads(texts: list[str], kind: str, rounds: int) -> dict[str, float]:
     both. The direct road's rounds are the shortest by far, so it has some before each of the others'.
     """
     from seer.rendering import png_bytes, render_text
-    from seer.rendering.pdf import Engine, pdf_bytes, rasterise
+    from seer.rendering.drawing.reportlab import Engine, pdf_bytes, rasterise
 
     def canvas_road(text: str, engine: Engine) -> int:
         return len(
@@ -201,7 +201,7 @@ def paragraph_road(text: str, kind: str, lines_together: int) -> int:
     from reportlab.pdfbase.ttfonts import TTFont
     from reportlab.platypus import Paragraph, SimpleDocTemplate
 
-    from seer.rendering.fonts import DATA_DIR
+    from seer.rendering.layout.fonts import DATA_DIR
 
     font = "DroidSansFallback" if kind == "zh" else "DejaVuSans"
     pdfmetrics.registerFont(TTFont(font, str(DATA_DIR / f"{font}.ttf")))

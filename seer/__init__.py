@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seer.collection import combine
     from seer.errors import SeerError
     from seer.policy import ReadingPolicy
     from seer.reading import Reader
     from seer.rendering import load, render_text
+    from seer.rendering.collection import combine
     from seer.schema import Answer, Document, Page, PageStyle
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _EXPORTS = {
     "Reader": "seer.reading",
     "ReadingPolicy": "seer.policy",
     "SeerError": "seer.errors",
-    "combine": "seer.collection",
+    "combine": "seer.rendering.collection",
     "load": "seer.rendering",
     "render_text": "seer.rendering",
 }

@@ -82,13 +82,13 @@ def ask(
     """
     from rich.console import Console
 
-    from seer.collection import combine
     from seer.config import load_config
     from seer.console import TracePrinter, print_outcome
     from seer.errors import InputError
     from seer.policy import ReadingPolicy
     from seer.reading import Reader
     from seer.rendering import load
+    from seer.rendering.collection import combine
     from seer.selection.base import build_selector
     from seer.systems.base import build_engine, engine_at, parse_engine_arguments
 

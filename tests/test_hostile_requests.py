@@ -12,8 +12,9 @@ import pytest
 from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_documents import make_pdf
-from test_hostile_input import anything, numbers, objects, values
+
+from tests.rendering.test_documents import make_pdf
+from tests.rendering.test_hostile_input import anything, numbers, objects, values
 
 PDF_URL = f"data:application/pdf;base64,{base64.b64encode(make_pdf(1)).decode()}"
 PARTS: list[Any] = [

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_documents import WORD, make_docx, make_pdf
 
 from seer.apps.serving_chat import Asked, Source, decode_data_url, read_chat, split_question
 from seer.apps.serving_reading import load_documents, safe_name
 from seer.apps.serving_settings import ChatOptions, ServeSettings, read_keys
 from seer.errors import InputError, SeerError
-from seer.rendering import documents, pdfsource, scans
-from seer.rendering.layout import lay_out
+from seer.rendering import documents
+from seer.rendering.formats import pdf as pdfsource
+from seer.rendering.formats import scans
+from seer.rendering.layout.lines import lay_out
+from tests.rendering.test_documents import WORD, make_docx, make_pdf
 
 SETTINGS = ServeSettings(min_document_chars=100)
 LONG = "The quick brown fox jumps over the lazy dog. " * 10

@@ -21,7 +21,7 @@ from seer.evaluation.predicting import Input, count_inputs
 from seer.schema import Document
 
 if TYPE_CHECKING:
-    from seer.rendering.scans import Ocr
+    from seer.rendering.formats.scans import Ocr
     from seer.systems.base import Task
 
 TASK_NAME = PREDICTIONS_NAME.removesuffix(".jsonl")

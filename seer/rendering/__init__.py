@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seer.rendering.documents import load, render_text, stream
-    from seer.rendering.png import png_bytes
+    from seer.rendering.drawing.png import png_bytes
     from seer.rendering.styles import STYLES, resolve_style
 
 _EXPORTS = {
     "STYLES": "seer.rendering.styles",
     "load": "seer.rendering.documents",
-    "png_bytes": "seer.rendering.png",
+    "png_bytes": "seer.rendering.drawing.png",
     "render_text": "seer.rendering.documents",
     "resolve_style": "seer.rendering.styles",
     "stream": "seer.rendering.documents",

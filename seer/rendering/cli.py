@@ -258,7 +258,7 @@ def _load(file: str, style: str, options: dict[str, Any], *, quiet: bool) -> Doc
 
 def _compare(file: str, styles: tuple[str, str], out: Path, options: dict[str, Any], as_json: bool) -> None:
     from seer.protocol.geometry import GLM_41V
-    from seer.rendering.png import png_bytes
+    from seer.rendering.drawing.png import png_bytes
     from seer.rendering.sheets import side_by_side
 
     documents = [_load(file, style, options | {"reflow": True}, quiet=as_json) for style in styles]
@@ -273,7 +273,7 @@ def _compare(file: str, styles: tuple[str, str], out: Path, options: dict[str, A
 
 
 def _write_sheet(document: Document, path: Path) -> None:
-    from seer.rendering.png import png_bytes
+    from seer.rendering.drawing.png import png_bytes
     from seer.rendering.sheets import contact_sheet
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
-from seer.rendering.docx import docx_text
-from seer.rendering.fonts import ZERO_WIDTH_ENTRY, load_chain
-from seer.rendering.htmltext import declared_encoding, html_text
-from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
-from seer.rendering.measure import Measure, code_points
-from seer.rendering.pageranges import check_count, parse_pages
-from seer.rendering.pdfsource import load_pdf
-from seer.rendering.placing import line_boxes
+from seer.rendering.drawing.raster import VERSION, draw_page, page_png
+from seer.rendering.formats.docx import docx_text
+from seer.rendering.formats.html import declared_encoding, html_text
+from seer.rendering.formats.pageranges import check_count, parse_pages
+from seer.rendering.formats.pdf import load_pdf
+from seer.rendering.formats.scans import Ocr, Progress, load_image
+from seer.rendering.formats.sniff import Kind, sniff, warn_of_name
+from seer.rendering.formats.text import decode
+from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
+from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.layout.measure import Measure, code_points
+from seer.rendering.layout.placing import line_boxes
 from seer.rendering.plan import AUTO, settle
-from seer.rendering.raster import VERSION, draw_page, page_png
-from seer.rendering.scans import Ocr, Progress, load_image
-from seer.rendering.sniff import Kind, sniff, warn_of_name
 from seer.rendering.styles import resolve_style
-from seer.rendering.textfiles import decode
 from seer.schema import Document, LineBox, MissingGlyph, Page, PageStyle
 
 if TYPE_CHECKING:

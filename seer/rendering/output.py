@@ -19,11 +19,11 @@ from typing import Any, Literal
 from seer.errors import InputError
 from seer.protocol.geometry import GLM_41V
 from seer.rendering.cache import PageCache
-from seer.rendering.fonts import load_chain
-from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
-from seer.rendering.measure import Measure
-from seer.rendering.pdf import pdf_bytes
-from seer.rendering.raster import page_png
+from seer.rendering.drawing.raster import page_png
+from seer.rendering.drawing.reportlab import pdf_bytes
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.layout.measure import Measure
 from seer.schema import Document, Page, PageStyle
 
 Format = Literal["png", "pdf", "hf"]

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from seer.protocol.geometry import GLM_41V, VisionGeometry
-from seer.rendering.fonts import load_chain
-from seer.rendering.layout import PIECE_CHARS, lay_out
-from seer.rendering.measure import Measure
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.lines import PIECE_CHARS, lay_out
+from seer.rendering.layout.measure import Measure
 from seer.rendering.styles import STYLES, resolve_style
 from seer.schema import Document, PageStyle
 

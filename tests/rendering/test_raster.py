@@ -17,10 +17,10 @@ from PIL import Image
 
 from seer.errors import InputError
 from seer.rendering import png_bytes, render_text, resolve_style
-from seer.rendering import raster as raster_module
-from seer.rendering.png import _compress
+from seer.rendering.drawing import raster as raster_module
+from seer.rendering.drawing.png import _compress
 
-FIXTURES = Path(__file__).parent / "fixtures" / "rendering"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "rendering"
 SAMPLES: dict[str, str] = json.loads((FIXTURES / "samples.json").read_text(encoding="utf-8"))
 PAGE = resolve_style("seer", page_width_px=392, page_height_px=168, margin_x_px=10, margin_y_px=8)
 

@@ -9,9 +9,9 @@ import pytest
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering import render_text, resolve_style
-from seer.rendering.boxes import box_width_px, missing_box
-from seer.rendering.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, carried_fonts, load_chain
-from seer.rendering.measure import Measure, code_points
+from seer.rendering.layout.boxes import box_width_px, missing_box
+from seer.rendering.layout.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, carried_fonts, load_chain
+from seer.rendering.layout.measure import Measure, code_points
 
 CHAIN = ("DejaVuSans", "DroidSansFallback")
 
@@ -108,7 +108,7 @@ def test_cff_outlines_are_drawn(tmp_path):
     image = render_text("A", style).page(1).image()
     assert (image == 0).sum() == pytest.approx(10 * 14, rel=0.25)
 
-    from seer.rendering.pdf import pdf_bytes, rasterise
+    from seer.rendering.drawing.reportlab import pdf_bytes, rasterise
 
     (drawn,) = rasterise(pdf_bytes(render_text("A", style)))
     assert np.abs(drawn.astype(int) - image).mean() < 1

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seer.rendering.breaking import AL, BK, CM, SP, break_opportunities, last_inked
-from seer.rendering.measure import NO_LEVELS, SPACE, SUB_PX, TAB, Measure, MeasuredText, set_tab_widths
+from seer.rendering.layout.breaking import AL, BK, CM, SP, break_opportunities, last_inked
+from seer.rendering.layout.measure import NO_LEVELS, SPACE, SUB_PX, TAB, Measure, MeasuredText, set_tab_widths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from seer.errors import ConfigError, InputError
 from seer.protocol.geometry import GLM_41V
 from seer.rendering import STYLES, render_text, resolve_style, stream
-from seer.rendering import layout as layout_module
-from seer.rendering.breaking import break_opportunities, classes
-from seer.rendering.fonts import load_chain
-from seer.rendering.layout import lay_out, line_widths
-from seer.rendering.measure import Measure, code_points
-from seer.rendering.placing import measure_page
+from seer.rendering.layout import lines as layout_module
+from seer.rendering.layout.breaking import break_opportunities, classes
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.lines import lay_out, line_widths
+from seer.rendering.layout.measure import Measure, code_points
+from seer.rendering.layout.placing import measure_page
 from seer.rendering.plan import plan, settle
 
 SMALL = resolve_style("seer", page_width_px=140, page_height_px=84, margin_x_px=8, margin_y_px=8)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import DocumentWarning, InputError
-from seer.rendering.pageranges import check_count, parse_pages
-from seer.rendering.pdf import PDFIUM_LOCK
-from seer.rendering.png import page_png_bytes
-from seer.rendering.raster import VERSION
-from seer.rendering.scans import (
+from seer.rendering.drawing.png import page_png_bytes
+from seer.rendering.drawing.raster import VERSION
+from seer.rendering.drawing.reportlab import PDFIUM_LOCK
+from seer.rendering.formats.pageranges import check_count, parse_pages
+from seer.rendering.formats.scans import (
     MAX_SIDE_PX,
     Ocr,
     Progress,

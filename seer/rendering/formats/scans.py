@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seer.errors import InputError
-from seer.rendering.pageranges import check_count
-from seer.rendering.png import page_png_bytes
+from seer.rendering.drawing.png import page_png_bytes
+from seer.rendering.formats.pageranges import check_count
 from seer.schema import Document, LineBox, Page, PageStyle
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seer.errors import InputError
-from seer.rendering.breaking import CM, classes
-from seer.rendering.fonts import FontChain
+from seer.rendering.layout.breaking import CM, classes
+from seer.rendering.layout.fonts import FontChain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,7 +31,7 @@ from seer.errors import DocumentNotFound, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DATA_DIR = Path(__file__).parent / "data" / "fonts"
+DATA_DIR = Path(__file__).parents[1] / "data" / "fonts"
 NUM_CODE_POINTS = 0x110000
 
 BLANK = 0

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seer.errors import InputError
-from seer.rendering.boxes import missing_box
-from seer.rendering.fonts import MISSING, NEWLINE, Font, FontChain, load_chain
-from seer.rendering.layout import PIECE_CHARS, PageLayout, lay_out
-from seer.rendering.measure import SPACE, SUB_PX, Measure, code_points
-from seer.rendering.placing import PlacedGlyphs, place_glyphs
+from seer.rendering.layout.boxes import missing_box
+from seer.rendering.layout.fonts import MISSING, NEWLINE, Font, FontChain, load_chain
+from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
+from seer.rendering.layout.measure import SPACE, SUB_PX, Measure, code_points
+from seer.rendering.layout.placing import PlacedGlyphs, place_glyphs
 from seer.schema import Document
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _outline(font_name: str, glyph: int) -> tuple[tuple[Any, ...], ...]:
     """The glyph's outline in font units, as reportlab's path operations; quadratic curves are raised to cubic."""
     import uharfbuzz as hb
 
-    from seer.rendering.fonts import load_font
+    from seer.rendering.layout.fonts import load_font
 
     steps: list[tuple[Any, ...]] = []
     at = [0.0, 0.0]

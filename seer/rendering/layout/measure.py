@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seer.rendering.bidi import has_rtl, paragraph_levels
-from seer.rendering.boxes import box_width_px
-from seer.rendering.breaking import BK, classes
-from seer.rendering.fonts import MISSING_ENTRIES, FontChain
-from seer.rendering.shaping import ShapedRun, complex_flags, complex_runs, shape
+from seer.rendering.layout.bidi import has_rtl, paragraph_levels
+from seer.rendering.layout.boxes import box_width_px
+from seer.rendering.layout.breaking import BK, classes
+from seer.rendering.layout.fonts import MISSING_ENTRIES, FontChain
+from seer.rendering.layout.shaping import ShapedRun, complex_flags, complex_runs, shape
 from seer.schema import PageStyle
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from fakes import make_document
 
-from seer.collection import combine
 from seer.errors import InputError
 from seer.rendering import render_text
+from seer.rendering.collection import combine
 
 
 def test_pages_run_on_and_lead_back():

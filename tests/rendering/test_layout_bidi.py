@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.rendering import render_text, resolve_style
-from seer.rendering.bidi import has_rtl, paragraph_levels, visual_order
-from seer.rendering.fonts import load_chain
-from seer.rendering.layout import lay_out
-from seer.rendering.measure import Measure, code_points
-from seer.rendering.placing import place_glyphs
+from seer.rendering.layout.bidi import has_rtl, paragraph_levels, visual_order
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.lines import lay_out
+from seer.rendering.layout.measure import Measure, code_points
+from seer.rendering.layout.placing import place_glyphs
 
 # As in the Unicode reference cases, capitals stand for Hebrew letters.
 HEBREW = {chr(ord("A") + k): chr(0x05D0 + k) for k in range(26)}

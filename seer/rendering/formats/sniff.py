@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from seer.errors import DocumentWarning, InputError
-from seer.rendering.docx import BROKEN_ZIP
+from seer.rendering.formats.docx import BROKEN_ZIP
 
 Kind = Literal["pdf", "docx", "html", "image", "text"]
 

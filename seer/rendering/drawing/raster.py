@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.rendering.boxes import missing_box
-from seer.rendering.fonts import FIRST_GLYPH, MISSING, NEWLINE, Font, FontChain
-from seer.rendering.layout import PageLayout
-from seer.rendering.measure import SUB_PX, Measure
-from seer.rendering.placing import PlacedGlyphs, place_glyphs
-from seer.rendering.png import ink_png
+from seer.rendering.drawing.png import ink_png
+from seer.rendering.layout.boxes import missing_box
+from seer.rendering.layout.fonts import FIRST_GLYPH, MISSING, NEWLINE, Font, FontChain
+from seer.rendering.layout.lines import PageLayout
+from seer.rendering.layout.measure import SUB_PX, Measure
+from seer.rendering.layout.placing import PlacedGlyphs, place_glyphs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_documents import WORD, make_docx, make_pdf
 from test_shards import make
 from test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 
@@ -37,16 +36,17 @@ from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
 from seer.protocol.encoding import neutralise
 from seer.rendering import STYLES, load
-from seer.rendering.docx import MAX_XML_BYTES, docx_text
-from seer.rendering.fonts import load_chain
-from seer.rendering.htmltext import html_text
-from seer.rendering.pageranges import parse_pages
-from seer.rendering.shaping import shape
-from seer.rendering.sniff import sniff
+from seer.rendering.formats.docx import MAX_XML_BYTES, docx_text
+from seer.rendering.formats.html import html_text
+from seer.rendering.formats.pageranges import parse_pages
+from seer.rendering.formats.sniff import sniff
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.shaping import shape
 from seer.shards import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.teachers import read_response
 from seer.teaching.verdicts import parse_verdict
+from tests.rendering.test_documents import WORD, make_docx, make_pdf
 
 anything = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -185,7 +185,7 @@ def test_the_largest_xml_of_a_word_file_takes_less_than_two_gigabytes(kind: str)
 
 
 def test_every_frame_of_a_picture_is_measured_before_it_is_unpacked(tmp_path: Path, monkeypatch) -> None:
-    from seer.rendering import scans
+    from seer.rendering.formats import scans
 
     frames = [Image.new("L", (50, 50)), Image.new("L", (400, 400))]
     frames[0].save(tmp_path / "grows.tiff", save_all=True, append_images=frames[1:])

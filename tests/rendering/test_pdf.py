@@ -11,13 +11,13 @@ import pytest
 
 from seer.errors import InputError
 from seer.rendering import render_text, resolve_style
-from seer.rendering.pdf import pdf_bytes, rasterise
+from seer.rendering.drawing.reportlab import pdf_bytes, rasterise
 
 pytest.importorskip("reportlab")
 pdfium = pytest.importorskip("pypdfium2")
 
 SAMPLES: dict[str, str] = json.loads(
-    (Path(__file__).parent / "fixtures" / "rendering" / "samples.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[1] / "fixtures" / "rendering" / "samples.json").read_text(encoding="utf-8")
 )
 ENGINES = ["pdfium", *(["poppler"] if shutil.which("pdftoppm") else [])]
 

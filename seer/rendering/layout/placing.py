@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seer.rendering.bidi import MIRRORS, visual_order
-from seer.rendering.breaking import BK, SP
-from seer.rendering.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
-from seer.rendering.layout import PageLayout, line_widths, squeeze
-from seer.rendering.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends, within
+from seer.rendering.layout.bidi import MIRRORS, visual_order
+from seer.rendering.layout.breaking import BK, SP
+from seer.rendering.layout.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
+from seer.rendering.layout.lines import PageLayout, line_widths, squeeze
+from seer.rendering.layout.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends, within
 from seer.schema import LineBox
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from seer.rendering import STYLES, render_text
-from seer.rendering.fonts import DATA_DIR
+from seer.rendering.layout.fonts import DATA_DIR
 
 PROSE = (
     "The committee, which had met on the third of May, approved the well-known plan by fourteen votes to two; its "

@@ -18,10 +18,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from seer.errors import DocumentNotFound, DocumentWarning, InputError
-from seer.rendering import STYLES, docx, load, pdf, pdfsource, png_bytes, render_text, scans
-from seer.rendering.fonts import load_font
-from seer.rendering.htmltext import html_text
-from seer.rendering.pageranges import parse_pages
+from seer.rendering import STYLES, load, png_bytes, render_text
+from seer.rendering.drawing import reportlab as pdf
+from seer.rendering.formats import docx, scans
+from seer.rendering.formats import pdf as pdfsource
+from seer.rendering.formats.html import html_text
+from seer.rendering.formats.pageranges import parse_pages
+from seer.rendering.layout.fonts import load_font
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
