@@ -4,7 +4,7 @@
 
     OUT/
       config.toml            the resolved configuration
-      train/                 a shard set (seer.shards); its manifest is written last
+      train/                 a shard set (seer.shards.reader); its manifest is written last
       validation/            where a share of documents is set apart
       iso_control/train/     other forms, where asked for
       stats.json             what became of every record, by source, stage and reason
@@ -36,7 +36,7 @@ from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError
-from seer.shards import MANIFEST_NAME, read_manifest
+from seer.shards.reader import MANIFEST_NAME, read_manifest
 from seer.teaching.ledger import BudgetReached, Spending, lock
 
 OnProgress = Callable[[Tally, int, Spending | None], None]

@@ -142,7 +142,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 
     Example: seer-data verify runs/data/paper
     """
-    from seer.shards import ShardSet
+    from seer.shards.reader import ShardSet
 
     checked = {}
     for path in set_folders(folder):
@@ -190,7 +190,7 @@ def show(
     Example: seer-data show runs/data/paper --limit 50 --out gallery.html
     """
     from data_pipeline.gallery import gallery_html
-    from seer.shards import ShardSet, write_whole
+    from seer.shards.reader import ShardSet, write_whole
 
     shards = ShardSet(set_folders(folder)[0])
     if first >= max(1, len(shards)):
@@ -218,7 +218,7 @@ def export(
     """
     from data_pipeline.export import FORMATS
     from data_pipeline.export import export as run_export
-    from seer.shards import ShardSet
+    from seer.shards.reader import ShardSet
 
     chosen = next((name for name in FORMATS if name == format), None)
     if chosen is None:
@@ -257,7 +257,7 @@ def guard(
 
 def set_folders(folder: Path) -> list[Path]:
     """The sets in a folder: itself, or those a build wrote into it. Raises what `read_manifest` raises."""
-    from seer.shards import MANIFEST_NAME, read_manifest
+    from seer.shards.reader import MANIFEST_NAME, read_manifest
 
     if not (folder / MANIFEST_NAME).exists():
         found = [path.parent for depth in ("*", "*/*") for path in sorted(folder.glob(f"{depth}/{MANIFEST_NAME}"))]

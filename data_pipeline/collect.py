@@ -17,7 +17,7 @@ from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
 from seer.errors import InputError
 from seer.schema import Trajectory
-from seer.shards import MANIFEST_NAME, Embed, Manifest, ShardWriter, write_whole
+from seer.shards.reader import MANIFEST_NAME, Embed, Manifest, ShardWriter, write_whole
 
 STATISTICS_NAME = "stats.json"
 CARD_NAME = "README.md"
@@ -127,7 +127,7 @@ class TokenHistograms:
     def add(self, trajectory: Trajectory, vision_tokens: int) -> None:
         if self.counted >= self._limit:
             return
-        from seer.counting import load_counter
+        from seer.models.counting import load_counter
 
         self.counted += 1
         for name, tokens in (("text", load_counter(None).count(trajectory.source)), ("vision", vision_tokens)):
@@ -138,7 +138,7 @@ class TokenHistograms:
         """Totals and histograms, each bin named by its upper edge; None where nothing was counted."""
         if not self.counted:
             return None
-        from seer.counting import load_counter
+        from seer.models.counting import load_counter
 
         histograms = {
             name: {f"<{1 << bits}": counts[bits] for bits in sorted(counts)}

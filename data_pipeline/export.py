@@ -24,7 +24,7 @@ from seer.protocol.control import CONTROL
 from seer.protocol.encoding import neutralise
 from seer.protocol.turns import render_observation
 from seer.schema import Trajectory, Turn
-from seer.shards import ShardSet, write_whole
+from seer.shards.reader import ShardSet, write_whole
 
 Format = Literal["llamafactory", "swift", "trl"]
 FORMATS: tuple[Format, ...] = ("llamafactory", "swift", "trl")

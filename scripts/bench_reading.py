@@ -49,11 +49,11 @@ def bench_stages(repeats: int) -> dict[str, float]:
     """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
     from seer.engines.base import Request, Sampling
     from seer.engines.hf import HFEngine
-    from seer.models import load
+    from seer.models.checkpoint import load
+    from seer.models.small import build_small
     from seer.protocol.turns import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
-    from seer.small_models import build_small
 
     with tempfile.TemporaryDirectory() as folder:
         engine = HFEngine(load(build_small(folder), device="cpu"))
@@ -93,11 +93,11 @@ def bench_stages(repeats: int) -> dict[str, float]:
 def bench_encoding(count: int) -> dict[str, float]:
     """Encode `count` conversations of about 8k tokens on one thread; scaled to 1,000."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from seer.models.small import default_corpus, train_tokenizer
     from seer.protocol.encoding import Encoder
     from seer.protocol.turns import observation
     from seer.rendering import render_text
     from seer.schema import Excerpt, Turn
-    from seer.small_models import default_corpus, train_tokenizer
 
     encoder = Encoder(train_tokenizer(default_corpus(), 2048))
     document = render_text(filler(0, characters=60_000), "seer")
@@ -158,8 +158,8 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
     their mean is 1.59, in each style's own pages.
     """
     from seer.conversation import converse
-    from seer.counting import tekken_encoder
     from seer.engines.scripted import ScriptedEngine, oracle_script
+    from seer.models.counting import tekken_encoder
     from seer.policy import ReadingPolicy
     from seer.reading import read_batch
     from seer.rendering import render_text
@@ -188,7 +188,7 @@ def filler(seed: int, characters: int) -> str:
     """Prose that differs from seed to seed: the sample's sentences in another order."""
     import random
 
-    from seer.small_models import SAMPLE_PATH
+    from seer.models.small import SAMPLE_PATH
 
     sentences = [s.strip() for s in SAMPLE_PATH.read_text(encoding="utf-8").replace("\n", " ").split(". ") if s.strip()]
     draw = random.Random(seed)

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--server", action="store_true", help="also start `vllm serve` and read through it")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
-    from seer.small_models import build_small
+    from seer.models.small import build_small
 
     with tempfile.TemporaryDirectory() as folder:
         model = str(build_small(f"{folder}/model"))
@@ -249,7 +249,7 @@ def bench_sequential(model: str, count: int) -> float:
     """
     import torch
 
-    from seer.models import load
+    from seer.models.checkpoint import load
 
     checkpoint = load(model, device="cpu")
     threads = {1, torch.get_num_threads()}

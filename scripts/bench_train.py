@@ -28,10 +28,10 @@ import torch
 from torch.nn import functional
 
 from seer.config import build_config
-from seer.models import load
+from seer.models.checkpoint import load
+from seer.models.small import build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
-from seer.small_models import build_small
 from train.config import TrainConfig
 from train.dataset import Sample
 from train.loss import weighted_nll

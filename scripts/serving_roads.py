@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seer.engines.base import Request
     from seer.engines.vllm import VLLMEngine
-    from seer.models import Checkpoint
+    from seer.models.checkpoint import Checkpoint
     from seer.schema import Answer, Document
 
 NEW_TOKENS = 16

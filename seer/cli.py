@@ -134,7 +134,7 @@ def make_small(
     Example: seer make-small small/
     """
     from seer.errors import InputError
-    from seer.small_models import build_small
+    from seer.models.small import build_small
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"'{out}' exists already; give a folder that does not")
@@ -153,7 +153,7 @@ def check(
 
     Exit codes: 0 fit, 2 not.
     """
-    from seer.checks import check_model
+    from seer.models.checks import check_model
 
     results = []
     for result in check_model(model, weights=weights):

@@ -124,7 +124,7 @@ class Reader:
     def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: object) -> Reader:
         """Read with a local GLM-4V-family checkpoint through transformers."""
         from seer.engines.hf import HFEngine
-        from seer.models import load
+        from seer.models.checkpoint import load
 
         return cls(HFEngine(load(path, **options)), policy=policy)  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ def shared_data() -> Path:
 def small_checkpoint_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained Glm4vForConditionalGeneration of 1.5 M parameters, as a checkpoint folder."""
     pytest.importorskip("transformers")
-    from seer.small_models import build_small
+    from seer.models.small import build_small
 
     return build_small(tmp_path_factory.mktemp("small"), seed=0)
 
@@ -34,6 +34,6 @@ def small_checkpoint_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_checkpoint(small_checkpoint_dir: Path):
     """The same, loaded."""
-    from seer.models import load
+    from seer.models.checkpoint import load
 
     return load(small_checkpoint_dir, device="cpu")

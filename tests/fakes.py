@@ -7,10 +7,10 @@ import hashlib
 
 import numpy as np
 
+from seer.models.small import default_corpus, train_tokenizer
 from seer.protocol.encoding import Encoder
 from seer.rendering import png_bytes
 from seer.schema import Document, Page, PageStyle
-from seer.small_models import default_corpus, train_tokenizer
 
 
 def draw_noise(page: Page) -> np.ndarray:

@@ -117,7 +117,7 @@ def stand_in(monkeypatch) -> None:
         "vllm.sampling_params", SamplingParams=params, RequestOutputKind=kinds, StructuredOutputsParams=SimpleNamespace
     )
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.32.0")
-    monkeypatch.setattr("seer.models.load_encoder", lambda path: (ENCODER, None, None))
+    monkeypatch.setattr("seer.models.checkpoint.load_encoder", lambda path: (ENCODER, None, None))
     monkeypatch.setattr(vllm, "usable_cores", lambda: 2)
     for name in ("VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "VLLM_ENABLE_V1_MULTIPROCESSING"):
         monkeypatch.setenv(name, "")  # which is undone, while what is set where nothing was would stay

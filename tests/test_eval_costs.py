@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from seer.counting import tekken_encoder
 from seer.engines.base import Generation
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
@@ -18,6 +17,7 @@ from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.predict import PredictOptions, predict
 from seer.evaluation.probing import PROBES_NAME, probe_run, read_probes
 from seer.evaluation.runs import load_run
+from seer.models.counting import tekken_encoder
 from seer.policy import ReadingPolicy
 from seer.reading import Reader
 from seer.systems.base import ReadingSystem

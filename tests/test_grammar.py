@@ -18,7 +18,7 @@ xgrammar = pytest.importorskip("xgrammar")
 
 
 def compiler(stop: str):
-    from seer.small_models import wrap_tokenizer
+    from seer.models.small import wrap_tokenizer
 
     encoder = small_encoder()
     tokenizer = wrap_tokenizer(encoder.full)

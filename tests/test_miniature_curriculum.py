@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seer.miniature import curriculum, model
-from seer.models import load
-from seer.shards import ShardSet
+from seer.models.checkpoint import load
+from seer.shards.reader import ShardSet
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

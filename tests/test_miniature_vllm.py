@@ -11,7 +11,7 @@ import pytest
 from seer.engines.hf import HFEngine
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
-from seer.models import load
+from seer.models.checkpoint import load
 from seer.policy import ReadingPolicy
 from seer.reading import Reader
 from seer.rendering import render_text

@@ -211,7 +211,7 @@ def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:
     from data_pipeline.settings import BuildConfig
     from seer.config import load_config
     from seer.miniature.lessons import conversation
-    from seer.shards import ShardSet
+    from seer.shards.reader import ShardSet
 
     world = documents("train", 12)
     table = tmp_path / "world.jsonl"

@@ -22,7 +22,7 @@ from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.tally import BuildStopped, Tally
 from seer.config import build_config
 from seer.errors import ConfigError, InputError
-from seer.shards import ShardSet
+from seer.shards.reader import ShardSet
 from seer.teaching.ledger import BudgetReached, Ledger, Spending
 
 

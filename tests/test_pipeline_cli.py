@@ -18,7 +18,7 @@ from data_pipeline.settings import BuildConfig
 from data_pipeline.sources import SOURCES, check_split
 from seer.config import load_config
 from seer.schema import PageStyle, Trajectory, Turn
-from seer.shards import ShardSet, write_shards
+from seer.shards.reader import ShardSet, write_shards
 
 COLUMNS = "question=q,context=text,answers=a,evidence=quotes,document=doc"
 

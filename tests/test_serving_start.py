@@ -13,10 +13,10 @@ import pytest
 from seer.apps import serving_selfcheck
 from seer.apps.serving_cli import bind, open_engine
 from seer.apps.serving_selfcheck import check_engine, print_checks
-from seer.checks import Check
 from seer.engines.base import Generation, Request
 from seer.engines.hf import HFEngine
 from seer.errors import EngineError, InputError
+from seer.models.checks import Check
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ class Altered:
 
 @pytest.fixture
 def checked(small_checkpoint, monkeypatch) -> Callable[..., dict[str, Check]]:
-    monkeypatch.setattr("seer.models.load", lambda path, **options: small_checkpoint)
+    monkeypatch.setattr("seer.models.checkpoint.load", lambda path, **options: small_checkpoint)
 
     def look(change: Callable[[Request, Generation], Generation], model: str | None = "model") -> dict[str, Check]:
         engine: Any = Altered(HFEngine(small_checkpoint), change)
@@ -127,7 +127,7 @@ def test_what_an_engine_is_compared_with_takes_no_memory_of_its_gpu(small_checkp
         asked.append(options)
         return small_checkpoint
 
-    monkeypatch.setattr("seer.models.load", load)
+    monkeypatch.setattr("seer.models.checkpoint.load", load)
     monkeypatch.setattr("torch.cuda.is_available", lambda: on_gpu)
     assert next(check_engine(HFEngine(small_checkpoint), "checkpoint")).ok
     assert asked == [{"device": "cpu", "dtype": dtype}]

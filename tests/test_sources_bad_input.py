@@ -15,7 +15,7 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources import load
 from seer.errors import InputError
-from seer.shards import ShardSet
+from seer.shards.reader import ShardSet
 
 GOOD = {"id": "g", "question": "How many?", "context": "There are two.", "answers": ["two"]}
 

@@ -11,11 +11,11 @@ import torch
 from train_fakes import recipe, samples, tiny_checkpoint, trajectories, trajectory
 
 from seer.errors import InputError
-from seer.models import patchify
+from seer.models.checkpoint import patchify
 from seer.protocol.encoding import CLASS_INDEX, CLASSES
 from seer.rendering import png_bytes, render_text
 from seer.schema import LossClass, Trajectory, Turn
-from seer.shards import write_shards
+from seer.shards.reader import write_shards
 from train.collate import collate
 from train.config import LossWeights
 from train.dataset import Head, Rejection, Sample, TrajectoryDataset, make_sample, open_trajectories

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from train_fakes import config, trajectories
 from train_worker import VARIANTS, gradients
 
-from seer.models import load
+from seer.models.checkpoint import load
 from train.evaluation import evaluate
 from train.parallel import World
 from train.run import build_run

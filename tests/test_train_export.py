@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from train_fakes import config, samples, tiny_base, tiny_checkpoint, trajectories
 
-from seer.models import PixelScaling, load, read_json, read_processor, save
+from seer.models.checkpoint import PixelScaling, load, read_json, read_processor, save
 from train.collate import collate
 from train.export import export
 from train.model import Trainee

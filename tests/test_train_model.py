@@ -13,7 +13,7 @@ from train_fakes import STYLE, WIDE, as_elsewhere, recipe, samples, tiny_checkpo
 from transformers.models.glm4v.modeling_glm4v import Glm4vTextRotaryEmbedding
 
 from seer.errors import ConfigError
-from seer.models import Checkpoint
+from seer.models.checkpoint import Checkpoint
 from train.collate import Batch, collate, idle_batch
 from train.config import ModelConfig
 from train.dataset import Sample, make_sample

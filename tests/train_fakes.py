@@ -16,10 +16,10 @@ import torch
 import train.attention
 import train.layers
 from seer.config import build_config
-from seer.models import Checkpoint, load
+from seer.models.checkpoint import Checkpoint, load
+from seer.models.small import SmallShape, build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
-from seer.small_models import SmallShape, build_small
 from train.config import LossWeights, TrainConfig
 from train.dataset import Recipe, Sample, make_sample
 

@@ -1,1 +1,1 @@
-"""Training: trajectories in, a checkpoint out that `seer.models.load`, transformers and vLLM load."""
+"""Training: trajectories in, a checkpoint out that `seer.models.checkpoint.load`, transformers and vLLM load."""

@@ -104,7 +104,7 @@ def inspect(
     Example: seer-train inspect runs/data/paper/train --model path/to/checkpoint --html sample.html
     """
     from seer.config import load_config
-    from seer.models import load_encoder
+    from seer.models.checkpoint import load_encoder
     from train.config import BatchingConfig, LossWeights, TrainConfig
     from train.dataset import Recipe, make_sample, open_trajectories
     from train.inspection import to_html, to_terminal

@@ -18,7 +18,7 @@ from typing import Literal, overload
 import numpy as np
 
 from seer.errors import InputError
-from seer.models import PixelScaling
+from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import CLASSES, Encoded, Encoder
 from seer.schema import Trajectory, Turn
 from train.config import DataConfig, LossWeights, SetConfig
@@ -220,7 +220,7 @@ def open_trajectories(path: str | Path) -> Sequence[Trajectory]:
     """A folder of shards or a .jsonl file. Raises InputError where there is neither."""
     where = Path(path)
     if where.is_dir():
-        from seer.shards import ShardSet
+        from seer.shards.reader import ShardSet
 
         return ShardSet(where)
     if where.is_file():

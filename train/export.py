@@ -1,6 +1,6 @@
 """A trained model → an ordinary checkpoint folder, whole: weights, tokenizer, processor, template, generation config.
 
-The folder has the keys of the checkpoint it came from; `seer.models.load`, transformers and vLLM load it.
+The folder has the keys of the checkpoint it came from; `seer.models.checkpoint.load`, transformers and vLLM load it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from seer.models import Checkpoint, save
+from seer.models.checkpoint import Checkpoint, save
 from train.model import PREFIX, Trainee
 from train.parallel import World
 

@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from seer.errors import ModelError
-from seer.models import Checkpoint, check_folder, load, load_encoder
+from seer.models.checkpoint import Checkpoint, check_folder, load, load_encoder
 from train.config import ModelConfig
 from train.model import PREFIX, Trainee, draw_weights, prepare
 from train.parallel import World

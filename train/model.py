@@ -17,8 +17,8 @@ from transformers.models.glm4v.modeling_glm4v import Glm4VisionMlp, Glm4vRMSNorm
 from transformers.utils.import_utils import is_flash_attn_2_available
 
 from seer.errors import ConfigError
-from seer.models import Checkpoint, PixelScaling
-from seer.small_models import initialise
+from seer.models.checkpoint import Checkpoint, PixelScaling
+from seer.models.small import initialise
 from train.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns
 from train.collate import Batch
 from train.config import ModelConfig

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.models.glm4v.modeling_glm4v import Glm4vVisionEmbeddings
 
-from seer.models import PixelScaling
+from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import ImageSlot
 from seer.protocol.geometry import VisionGeometry
 

@@ -11,7 +11,7 @@ import torch
 
 from seer.config import write_config
 from seer.errors import ConfigError
-from seer.models import Checkpoint
+from seer.models.checkpoint import Checkpoint
 from seer.schema import Trajectory
 from train.card import model_card
 from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors

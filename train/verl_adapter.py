@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from seer.errors import ConfigError, InputError
-from seer.models import PixelScaling
+from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import Encoder
 from seer.protocol.geometry import VisionGeometry
 from train.config import LossWeights

@@ -21,7 +21,7 @@ from seer.evaluation.variants import Progress, no_progress
 from seer.miniature.model import ROUNDS
 from seer.miniature.parse import pick_questions, read_document
 from seer.miniature.world import STYLE, Question
-from seer.models import weights_digest
+from seer.models.checkpoint import weights_digest
 from seer.schema import Answer, Document
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.checks import Check
 from seer.engines.base import Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError
+from seer.models.checks import Check
 from seer.protocol.call import parse_call_text
 from seer.protocol.turns import observation
 from seer.schema import Document, Excerpt, Page, Turn
@@ -56,7 +56,7 @@ def _agreement(engine: Any, model: str, prompt: Turn, pages: dict[int, Page]) ->
     import torch
 
     from seer.engines.hf import HFEngine
-    from seer.models import load
+    from seer.models.checkpoint import load
 
     # on the CPU: the engine that is checked has taken the GPU's memory
     checkpoint = load(model, device="cpu", dtype="bfloat16" if torch.cuda.is_available() else "float32")

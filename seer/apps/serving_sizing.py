@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError, ModelError
-from seer.models import check_folder, read_json
+from seer.models.checkpoint import check_folder, read_json
 from seer.protocol.geometry import GLM_41V, VisionGeometry
 
 PAGE_MARKERS = 2 + 6

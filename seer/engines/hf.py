@@ -27,7 +27,7 @@ from seer.protocol.encoding import Encoded, Encoder, ImageSlot
 if TYPE_CHECKING:
     import torch
 
-    from seer.models import Checkpoint
+    from seer.models.checkpoint import Checkpoint
 
 
 @dataclass

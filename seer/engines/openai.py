@@ -81,7 +81,7 @@ class OpenAIEngine(BackgroundEngine[str]):
         """
         self.encoder: Encoder | None = None
         if tokenizer is not None:
-            from seer.models import load_encoder
+            from seer.models.checkpoint import load_encoder
 
             self.encoder = load_encoder(tokenizer)[0]
         self.timeout_s, self.attempts, self.backoff_s = timeout_s, max(1, attempts), backoff_s

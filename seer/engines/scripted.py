@@ -105,6 +105,6 @@ class ScriptedEngine:
 
 
 def _byte_tokenizer() -> object:
-    from seer.small_models import default_corpus, train_tokenizer
+    from seer.models.small import default_corpus, train_tokenizer
 
     return train_tokenizer(default_corpus(), 2048)

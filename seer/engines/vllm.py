@@ -71,7 +71,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         Raises ModelError (vLLM absent or too old, an unfit checkpoint), ConfigError (an argument vLLM does not know).
         """
         self.version = check_version()
-        from seer.models import load_encoder
+        from seer.models.checkpoint import load_encoder
 
         self.encoder = load_encoder(model)[0]
         self.timeout_s, self.max_concurrent = timeout_s, max_concurrent

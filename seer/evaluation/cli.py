@@ -200,10 +200,10 @@ def tokens(
     """
     from dataclasses import asdict
 
-    from seer.counting import tekken_encoder
     from seer.evaluation.dryrun import dry_token_tables
     from seer.evaluation.longbench import read_data
-    from seer.models import load_encoder
+    from seer.models.checkpoint import load_encoder
+    from seer.models.counting import tekken_encoder
 
     records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
     encoder = load_encoder(model)[0] if model else tekken_encoder()

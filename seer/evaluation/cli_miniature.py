@@ -44,7 +44,7 @@ def miniature(
     from seer.errors import InputError
     from seer.evaluation import miniature as world
     from seer.evaluation.longbench import read_data
-    from seer.models import check_folder, weights_digest
+    from seer.models.checkpoint import check_folder, weights_digest
 
     if world_only:
         if out is None:

@@ -134,11 +134,11 @@ def harness(
 
 
 def predict_longbench(options: LongBenchOptions) -> RunSummary:
-    from seer.counting import load_counter
     from seer.evaluation.longbench import read_data
     from seer.evaluation.pages import matched_budgets, read_page_labels
     from seer.evaluation.predict import PredictOptions, plan_run
     from seer.evaluation.tasks import load_templates
+    from seer.models.counting import load_counter
     from seer.systems.base import system_name
 
     records, benchmark = read_data(options.data, options.tasks.split(",") if options.tasks else None, options.limit)
@@ -200,7 +200,7 @@ def show_summary(summary: RunSummary, out: Path, as_json: bool) -> None:
 
 def described(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:
     """What makes a run what it is, beside its benchmark."""
-    from seer.models import weights_digest
+    from seer.models.checkpoint import weights_digest
 
     named = {name: getattr(options, name) for name in ("engine", "model", "selector", "style")}
     return {**named, "weights": weights_digest(options.model), "policy": policy.model_dump(mode="json")}

@@ -141,7 +141,7 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> str:
 
 def find_model(given: str | Path | None) -> Path:
     """The checkpoint that was given, else the shipped one. Raises ModelError where it is none, or none is shipped."""
-    from seer.models import check_folder
+    from seer.models.checkpoint import check_folder
 
     if given is None and not SHIPPED.is_dir():
         raise ModelError(

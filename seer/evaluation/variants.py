@@ -12,7 +12,7 @@ from seer.evaluation.longbench import LongBenchRecord
 from seer.evaluation.predict import PredictOptions, plan_run
 from seer.evaluation.predicting import OnProgress, run_inputs
 from seer.evaluation.runfiles import check_manifest
-from seer.models import weights_digest
+from seer.models.checkpoint import weights_digest
 from seer.schema import PageStyle
 
 if TYPE_CHECKING:

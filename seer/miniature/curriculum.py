@@ -16,7 +16,7 @@ from typing import Any
 from seer.miniature.lessons import Lesson, lessons
 from seer.miniature.model import ISO_STAGES, STAGES, build_untrained, finish
 from seer.miniature.world import World
-from seer.shards import MANIFEST_NAME, ShardWriter
+from seer.shards.reader import MANIFEST_NAME, ShardWriter
 
 HELD_OUT = 96
 

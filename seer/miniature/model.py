@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seer.miniature.tokenizer import build_tokenizer
-from seer.models import load, save
-from seer.small_models import SmallShape, build_small
+from seer.models.checkpoint import load, save
+from seer.models.small import SmallShape, build_small
 
 SHAPE = SmallShape(
     hidden=128,

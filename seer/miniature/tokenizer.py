@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from seer.miniature.lexicon import CHINESE, ENGLISH
 from seer.miniature.world import ASKED
+from seer.models.small import SPECIAL_TOKENS
 from seer.protocol.call import render_call
 from seer.protocol.turns import observation, observation_without_text
-from seer.small_models import SPECIAL_TOKENS
 from seer.teaching import template
 
 if TYPE_CHECKING:

@@ -286,7 +286,7 @@ def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:
     if missing:
         raise ModelError(
             f"the tokenizer lacks {', '.join(missing)} as single tokens; Seer needs a GLM-4V-family tokenizer with "
-            "tool-call and think tokens (Glyph's, or one made by seer.small_models.build_small)"
+            "tool-call and think tokens (Glyph's, or one made by seer.models.small.build_small)"
         )
     return {name: added[name] for name in CONTROL.names()}
 

@@ -128,7 +128,7 @@ def plan(
     Example: seer plan report.txt --styles seer,auto --set font_size_pt=8
     Example: seer plan report.txt --serve --model path/to/checkpoint --gpus 2 --gpu-gib 80
     """
-    from seer.counting import load_counter
+    from seer.models.counting import load_counter
     from seer.rendering.output import keeps_own_pages
     from seer.rendering.plan import own_pages_row, reading_tokens, settle
     from seer.rendering.plan import plan as plan_text

@@ -173,7 +173,7 @@ def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **optio
     if model is None:
         raise InputError(NO_MODEL)
     from seer.engines.hf import HFEngine
-    from seer.models import load
+    from seer.models.checkpoint import load
 
     _check_options("hf", HFEngine, options)
     return HFEngine(load(model, device=device, dtype=dtype), **options)
@@ -217,10 +217,10 @@ def _scripted(model: str | None, **_: Any) -> Any:
     from seer.engines.scripted import ScriptedEngine
 
     if model is None:
-        from seer.counting import tekken_encoder
+        from seer.models.counting import tekken_encoder
 
         return ScriptedEngine(encoder=tekken_encoder())
-    from seer.models import load_encoder
+    from seer.models.checkpoint import load_encoder
 
     return ScriptedEngine(encoder=load_encoder(model)[0])
 

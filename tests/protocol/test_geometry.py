@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.models import PixelScaling, patchify
+from seer.models.checkpoint import PixelScaling, patchify
 from seer.protocol.encoding import ImageSlot
 from seer.protocol.geometry import GLM_41V, VisionGeometry
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
+from seer.models.small import SPECIAL_TOKENS
 from seer.protocol.call import DEVIATIONS, parse_call, parse_call_text, render_call
 from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
 from seer.protocol.grammar import call_grammar, call_schema
 from seer.protocol.turns import layout, observation, observation_without_text
 from seer.schema import Excerpt, LossClass, Turn
-from seer.small_models import SPECIAL_TOKENS
 
 PROMPT = Turn(kind="prompt", text="What is the total price of the laptop and the monitor?", pages=(1, 2, 3))
 EXAMPLE = (

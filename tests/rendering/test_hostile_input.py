@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_shards import make
 from test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 
 from data_pipeline.records import Rejection, Sample
@@ -42,11 +41,12 @@ from seer.rendering.formats.pageranges import parse_pages
 from seer.rendering.formats.sniff import sniff
 from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.shaping import shape
-from seer.shards import ShardSet, write_shards
+from seer.shards.reader import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.teachers import read_response
 from seer.teaching.verdicts import parse_verdict
 from tests.rendering.test_documents import WORD, make_docx, make_pdf
+from tests.shards.test_shards import make
 
 anything = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

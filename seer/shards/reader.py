@@ -38,7 +38,7 @@ from pydantic import ValidationError
 
 from seer.errors import DocumentNotFound, InputError
 from seer.schema import Trajectory
-from seer.shard_format import (
+from seer.shards.format import (
     MANIFEST_NAME,
     SCHEMA_VERSION,
     Manifest,
@@ -49,7 +49,7 @@ from seer.shard_format import (
     trajectory_of,
     write_whole,
 )
-from seer.shard_writer import ROWS_PER_SHARD, Embed, ShardWriter, write_shards
+from seer.shards.writer import ROWS_PER_SHARD, Embed, ShardWriter, write_shards
 
 if TYPE_CHECKING:
     import pyarrow as pa

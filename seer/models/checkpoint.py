@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import Glm4vForConditionalGeneration
 
-CHAT_TEMPLATE_PATH = Path(__file__).parent / "data" / "chat_template.jinja"
+CHAT_TEMPLATE_PATH = Path(__file__).parents[1] / "data" / "chat_template.jinja"
 REQUIRED_FILES = ("config.json", "tokenizer.json", "preprocessor_config.json")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seer.models import PixelScaling, save
+from seer.models.checkpoint import PixelScaling, save
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder
 from seer.protocol.geometry import VisionGeometry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
-SAMPLE_PATH = Path(__file__).parent / "data" / "sample.txt"
+SAMPLE_PATH = Path(__file__).parents[1] / "data" / "sample.txt"
 _COMMON_TOKENS = (
     *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
     *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.counting import load_counter, tekken_encoder
 from seer.errors import ModelError
+from seer.models.counting import load_counter, tekken_encoder
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
 from seer.schema import Excerpt, Turn
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seer.errors import DocumentNotFound, InputError
 from seer.protocol.turns import observation
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
-from seer.shards import MANIFEST_NAME, ShardSet, ShardWriter, write_shards
+from seer.shards.reader import MANIFEST_NAME, ShardSet, ShardWriter, write_shards
 
 STYLE = PageStyle(name="seer")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

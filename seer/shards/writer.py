@@ -1,4 +1,4 @@
-"""Writing trajectory shards: bounded memory, temporary names, the manifest last. See `seer.shards` for the format."""
+"""Writing trajectory shards: bounded memory, temporary names, the manifest last. See `seer.shards.reader` for the format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from seer.errors import InputError
 from seer.schema import Trajectory
-from seer.shard_format import (
+from seer.shards.format import (
     MANIFEST_NAME,
     Manifest,
     ShardInfo,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from seer.checks import Check, check_model
 from seer.errors import ConfigError, ModelError
-from seer.models import load, load_encoder, read_processor
+from seer.models.checkpoint import load, load_encoder, read_processor
+from seer.models.checks import Check, check_model
 from seer.protocol.control import CONTROL
 
 
@@ -51,7 +51,7 @@ def test_every_fault_is_found_in_one_go(broken, small_checkpoint):
         found["configuration"].detail
     )
     assert "the model must go on after the tool has spoken; set eos_token_id to" in found["stop tokens"].detail
-    assert "save the checkpoint again with seer.models.save" in found["chat template"].detail
+    assert "save the checkpoint again with seer.models.checkpoint.save" in found["chat template"].detail
     assert found["plain text"].ok
 
 

@@ -1,6 +1,6 @@
 """What trajectory shards are made of: the manifest, the columns, and how a trajectory becomes a row and back.
 
-The table of columns stands in `seer.shards`, which reads them; `seer.shard_writer` writes them.
+The table of columns stands in `seer.shards.reader`, which reads them; `seer.shards.writer` writes them.
 """
 
 from __future__ import annotations

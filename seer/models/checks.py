@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seer.errors import SeerError
-from seer.models import check_folder, load, load_encoder, read_json
+from seer.models.checkpoint import check_folder, load, load_encoder, read_json
 from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
 from seer.protocol.encoding import Encoder
 from seer.schema import Turn
@@ -126,7 +126,7 @@ def _chat_template(tokenizer: Any) -> str:
     if text != expected:
         raise _Unfit(
             f"the template renders a three-image chat as {text!r} where Seer's prompt is {expected!r}; Seer's own engines do "
-            "not use the template, but a stock server would: save the checkpoint again with seer.models.save"
+            "not use the template, but a stock server would: save the checkpoint again with seer.models.checkpoint.save"
         )
     spoken = [
         *_messages(),
@@ -139,7 +139,9 @@ def _chat_template(tokenizer: Any) -> str:
     ]
     text = tokenizer.apply_chat_template(spoken, add_generation_prompt=True, tokenize=False)
     if "Text from image 1" not in text or text.count(CONTROL.assistant) != 1:
-        raise _Unfit("the template loses tool calls or observations; save the checkpoint again with seer.models.save")
+        raise _Unfit(
+            "the template loses tool calls or observations; save the checkpoint again with seer.models.checkpoint.save"
+        )
     return "images interleaved with their labels; tool calls and observations kept"
 
 
