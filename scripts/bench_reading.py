@@ -48,7 +48,7 @@ def main() -> None:
 def bench_stages(repeats: int) -> dict[str, float]:
     """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
     from seer.engines.base import Request, Sampling
-    from seer.engines.hf import HFEngine
+    from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
     from seer.models.small import build_small
     from seer.protocol.turns import observation

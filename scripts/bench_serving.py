@@ -38,7 +38,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 if TYPE_CHECKING:
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
     from seer.schema import Answer, Document
 
 COMPARED = 16
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def bench_in_process(model: str, size: Size) -> dict[str, Any]:
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
 
     sequential = bench_sequential(model, size.sequential)
     started = time.perf_counter()
@@ -268,8 +268,8 @@ def bench_sequential(model: str, count: int) -> float:
 
 def bench_server(model: str, size: Size) -> None:
     """The same loop through `vllm serve` and HTTP."""
-    from seer.engines.openai import OpenAIEngine
-    from seer.engines.vllm_serve import serving
+    from seer.engines.openai.engine import OpenAIEngine
+    from seer.engines.vllm.serve import serving
 
     with serving(model, ["--max-model-len", "8192", "--dtype", "float32", "--enforce-eager"]) as address:
         engine = OpenAIEngine(address, tokenizer=model)

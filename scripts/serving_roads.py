@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seer.engines.base import Request
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
     from seer.models.checkpoint import Checkpoint
     from seer.schema import Answer, Document
 
@@ -74,7 +74,7 @@ async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]
     """Seconds that vLLM takes for the prompts of these conversations, each prepared beforehand."""
     from PIL import Image
 
-    from seer.engines.vllm import one_placeholder_an_image
+    from seer.engines.vllm.engine import one_placeholder_an_image
 
     prepared = []
     for requests in conversations:

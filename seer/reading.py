@@ -123,7 +123,7 @@ class Reader:
     @classmethod
     def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: object) -> Reader:
         """Read with a local GLM-4V-family checkpoint through transformers."""
-        from seer.engines.hf import HFEngine
+        from seer.engines.hf.engine import HFEngine
         from seer.models.checkpoint import load
 
         return cls(HFEngine(load(path, **options)), policy=policy)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 from fakes import make_document, small_encoder
 from serving_fakes import Say, serve
 
-from seer.engines.openai import OpenAIEngine
+from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import InputError
 from seer.evaluation.longbench import LongBenchRecord

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from seer.engines.hf import HFEngine
+from seer.engines.hf.engine import HFEngine
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.models.checkpoint import load
@@ -26,7 +26,7 @@ NUM_QUESTIONS = 24
 
 def test_vllm_reads_as_transformers_does():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
 
     asked = [(d, d.questions[n % len(d.questions)]) for n, d in enumerate(World(7, "test").documents(NUM_QUESTIONS))]
     tasks = [(render_text(d.text, STYLE, name=d.id), question.text) for d, question in asked]

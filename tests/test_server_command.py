@@ -24,7 +24,7 @@ from seer.apps.serving_cli import open_engine, serve  # noqa: E402
 from seer.apps.serving_selfcheck import check_engine  # noqa: E402
 from seer.apps.serving_settings import ServeSettings  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
-from seer.engines.hf import HFEngine  # noqa: E402
+from seer.engines.hf.engine import HFEngine  # noqa: E402
 from seer.errors import InputError  # noqa: E402
 from seer.policy import ReadingPolicy  # noqa: E402
 

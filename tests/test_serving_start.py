@@ -14,7 +14,7 @@ from seer.apps import serving_selfcheck
 from seer.apps.serving_cli import bind, open_engine
 from seer.apps.serving_selfcheck import check_engine, print_checks
 from seer.engines.base import Generation, Request
-from seer.engines.hf import HFEngine
+from seer.engines.hf.engine import HFEngine
 from seer.errors import EngineError, InputError
 from seer.models.checks import Check
 

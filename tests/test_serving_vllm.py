@@ -29,7 +29,7 @@ FLAGS = ["--max-model-len", "8192", "--dtype", "float32", "--enforce-eager"]
 @pytest.fixture(scope="module")
 def address(small_checkpoint_dir) -> Iterator[str]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    from seer.engines.vllm_serve import serving
+    from seer.engines.vllm.serve import serving
 
     with serving(str(small_checkpoint_dir), FLAGS) as address:
         yield address
@@ -37,7 +37,7 @@ def address(small_checkpoint_dir) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["with our tokenizer", "without"])
 def engine(request, address, small_checkpoint_dir) -> Iterator[object]:
-    from seer.engines.openai import OpenAIEngine
+    from seer.engines.openai.engine import OpenAIEngine
 
     tokenizer = str(small_checkpoint_dir) if request.param.startswith("with our") else None
     engine = OpenAIEngine(address, tokenizer=tokenizer, timeout_s=120)

@@ -23,7 +23,7 @@ from seer.protocol.turns import observation
 from seer.schema import Document, Excerpt, Page, Turn
 
 if TYPE_CHECKING:
-    from seer.engines.hf import HFEngine
+    from seer.engines.hf.engine import HFEngine
 
 TOKENS = 32
 TOLERANCE = 0.25
@@ -55,7 +55,7 @@ def print_checks(engine: Any, model: str | None) -> None:
 def _agreement(engine: Any, model: str, prompt: Turn, pages: dict[int, Page]) -> Check:
     import torch
 
-    from seer.engines.hf import HFEngine
+    from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
 
     # on the CPU: the engine that is checked has taken the GPU's memory

@@ -172,7 +172,7 @@ NO_MODEL = (
 def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **options: Any) -> Any:
     if model is None:
         raise InputError(NO_MODEL)
-    from seer.engines.hf import HFEngine
+    from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
 
     _check_options("hf", HFEngine, options)
@@ -184,7 +184,7 @@ def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
         raise InputError(NO_MODEL)
     if device != "auto":
         raise InputError(f"--device {device}: vLLM takes the device that it was built for; leave --device out")
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
 
     return VLLMEngine(model, **options)
 
@@ -192,7 +192,7 @@ def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
 def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> Any:
     if base_url is None:
         raise InputError("the openai engine needs an address: --base-url http://localhost:8000/v1")
-    from seer.engines.openai import OpenAIEngine
+    from seer.engines.openai.engine import OpenAIEngine
 
     _check_options("openai", OpenAIEngine, options)
     if model is not None and Path(model).is_dir():

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from seer.engines.vllm.leash import Leash
 from seer.errors import ConfigError, ModelError
-from seer.leash import Leash
 from seer.teaching.ledger import Reply
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import Call

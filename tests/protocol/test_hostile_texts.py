@@ -10,7 +10,7 @@ import pytest
 from fakes import small_encoder
 from tokenizers import Tokenizer
 
-from seer.engines.openai_messages import completion_prompt, prompt_parts
+from seer.engines.openai.messages import completion_prompt, prompt_parts
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
 from seer.protocol.encoding import neutralise, restore
 from seer.schema import Excerpt, Turn

@@ -26,7 +26,7 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources import load as load_source
 from seer.config import load_config
-from seer.engines.openai_messages import first_choice, usage_counts
+from seer.engines.openai.messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError
 from seer.evaluation.docqa import read_docqa, read_docqa_predictions, read_extraction
 from seer.evaluation.runfiles import read_predictions

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from fakes import draw_noise, make_document, small_encoder
 
-from seer.engines import vllm
 from seer.engines.background import BackgroundEngine, BackgroundLoop
 from seer.engines.base import Request
 from seer.engines.drawn import DrawnPages
+from seer.engines.vllm import engine as vllm
 from seer.errors import ConfigError, InputError, ModelError
 from seer.protocol.control import CONTROL
 from seer.schema import Page, Turn

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from seer.engines.openai_http import Http
-from seer.engines.openai_messages import Continuation, first_choice, read_call
+from seer.engines.openai.http import Http
+from seer.engines.openai.messages import Continuation, first_choice, read_call
 from seer.errors import EngineError, InputError
 from seer.protocol.call import parse_call_text
 from seer.protocol.control import CONTROL

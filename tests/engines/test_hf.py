@@ -9,7 +9,7 @@ import pytest
 from fakes import make_document
 
 from seer.engines.base import Request, Sampling, SelectConstraint
-from seer.engines.hf import HFEngine, TextStream
+from seer.engines.hf.engine import HFEngine, TextStream
 from seer.errors import InputError
 from seer.policy import ReadingPolicy
 from seer.protocol.call import parse_call_text, render_call

@@ -20,7 +20,7 @@ from fakes import make_document
 from seer.conversation import converse, split_thought
 from seer.engines.admission import Admission
 from seer.engines.base import Request, Sampling, SelectConstraint
-from seer.engines.hf import HFEngine
+from seer.engines.hf.engine import HFEngine
 from seer.errors import ConfigError
 from seer.policy import ReadingPolicy
 from seer.protocol.call import parse_call_text
@@ -43,7 +43,7 @@ PROMPT = (Turn(kind="prompt", text="What does item 2 cost?", pages=tuple(PAGES))
 @pytest.fixture(scope="module")
 def engine(small_checkpoint_dir) -> Iterator[object]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
 
     engine = VLLMEngine(str(small_checkpoint_dir), max_model_len=4096, timeout_s=120)
     yield engine
@@ -57,7 +57,7 @@ def whole_blocks(tokens: int, engine) -> int:
 
 KILLED = """
 import multiprocessing, os, signal, sys
-from seer.engines.vllm import VLLMEngine
+from seer.engines.vllm.engine import VLLMEngine
 
 if __name__ == "__main__":
     engine = VLLMEngine(sys.argv[1], max_model_len=1024)
@@ -223,7 +223,7 @@ def test_more_than_may_wait_are_refused_at_once(engine):
 
 
 def test_a_misspelt_argument_is_named_before_anything_starts(small_checkpoint_dir):
-    from seer.engines.vllm import VLLMEngine
+    from seer.engines.vllm.engine import VLLMEngine
 
     with pytest.raises(ConfigError, match="max_model_len"):
         VLLMEngine(str(small_checkpoint_dir), max_model_length=1)

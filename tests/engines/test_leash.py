@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from seer.leash import Leash
+from seer.engines.vllm.leash import Leash
 
 WAIT_S = 30
 STARTS = """
 import multiprocessing, subprocess, sys, time
-from seer.leash import Leash
+from seer.engines.vllm.leash import Leash
 
 def rest():
     time.sleep(600)

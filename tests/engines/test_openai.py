@@ -15,7 +15,7 @@ from serving_fakes import FakeServer, Say, Script, serve
 
 from seer.conversation import converse, split_answer
 from seer.engines.base import BoundedEngine, Request, Sampling, SelectConstraint
-from seer.engines.openai import OpenAIEngine
+from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.recalling import RecallingEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError

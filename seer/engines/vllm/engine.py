@@ -29,9 +29,9 @@ import numpy as np
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Generation, Request, SelectConstraint
-from seer.engines.hf import TextStream
+from seer.engines.hf.engine import TextStream
+from seer.engines.vllm.leash import Leash
 from seer.errors import ConfigError, EngineError, ModelError, PromptTooLong, SeerError
-from seer.leash import Leash
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoded
 from seer.protocol.grammar import call_structural_tag

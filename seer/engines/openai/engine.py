@@ -2,7 +2,7 @@
 
     engine = OpenAIEngine("http://localhost:8000/v1", tokenizer="path/to/checkpoint")
 
-What the server can do is found out once, at the start, by small requests (`seer.engines.openai_probe`): whether it holds a
+What the server can do is found out once, at the start, by small requests (`seer.engines.openai.probe`): whether it holds a
 select call to a grammar or to a JSON schema, and how a second stage is put to it. Where it cannot constrain, calls are read
 tolerantly and every deviation is named. With `tokenizer`, tokens are counted before they are sent and replies are read
 from their ids; without, the server's own counts are reported.
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Finish, Generation, Request, SelectConstraint
-from seer.engines.openai_http import Http, RetryAfter, key_from_environment
-from seer.engines.openai_messages import (
+from seer.engines.openai.http import Http, RetryAfter, key_from_environment
+from seer.engines.openai.messages import (
     Continuation,
     ImageFormat,
     Parts,
@@ -34,7 +34,7 @@ from seer.engines.openai_messages import (
     read_text,
     usage_counts,
 )
-from seer.engines.openai_probe import Abilities, Structure, probe
+from seer.engines.openai.probe import Abilities, Structure, probe
 from seer.errors import EngineError, PromptTooLong, SeerError
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder, restore

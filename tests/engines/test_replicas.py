@@ -10,7 +10,7 @@ from serving_fakes import FakeServer, Say, serve
 
 from seer.apps.serving_cli import open_engine
 from seer.engines.base import Request
-from seer.engines.openai import OpenAIEngine
+from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine
 from seer.errors import InputError
 from seer.reading import Reader

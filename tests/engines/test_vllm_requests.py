@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from fakes import make_document, small_encoder
 
-from seer.engines import vllm
 from seer.engines.base import Generation, Request, Sampling, SelectConstraint
+from seer.engines.vllm import engine as vllm
 from seer.errors import ConfigError, ModelError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from serving_fakes import FakeServer, Say, serve
-from test_engine_openai import CALL, FREE, PAGES, PROMPT
 
 from seer.engines.base import Request, SelectConstraint
-from seer.engines.openai import OpenAIEngine
-from seer.engines.openai_probe import choose_model
+from seer.engines.openai.engine import OpenAIEngine
+from seer.engines.openai.probe import choose_model
 from seer.errors import EngineError, InputError
 from seer.protocol.call import parse_call_text, render_call
 from seer.protocol.control import CONTROL
+from tests.engines.test_openai import CALL, FREE, PAGES, PROMPT
 
 IDS = {name: 100 + n for n, name in enumerate(CONTROL.names())}
 CARD = {"id": "seer-9b", "owned_by": "vllm", "max_model_len": 16384}

@@ -19,9 +19,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from seer.engines.vllm import MAX_IMAGES, check_version
+from seer.engines.vllm.engine import MAX_IMAGES, check_version
+from seer.engines.vllm.leash import Leash
 from seer.errors import EngineError
-from seer.leash import Leash
 
 
 def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:

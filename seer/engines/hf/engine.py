@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.engines.base import Generation, Request, Sampling
-from seer.engines.grammar import CallGrammars, TokenGate, longest_common_prefix
-from seer.engines.growing import growing_cache
+from seer.engines.hf.cache import growing_cache
+from seer.engines.hf.grammar import CallGrammars, TokenGate, longest_common_prefix
 from seer.errors import PromptTooLong, SeerError
 from seer.protocol.encoding import Encoded, Encoder, ImageSlot
 

@@ -11,13 +11,13 @@ from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_fakes import Say
-from test_engine_openai import CALL, FREE, engine_for
 
 from seer.engines.base import Generation
-from seer.engines.openai import OpenAIEngine, collect_stream
-from seer.engines.openai_messages import read_call
-from seer.engines.openai_probe import choose_model
+from seer.engines.openai.engine import OpenAIEngine, collect_stream
+from seer.engines.openai.messages import read_call
+from seer.engines.openai.probe import choose_model
 from seer.protocol.call import parse_call_text, render_call
+from tests.engines.test_openai import CALL, FREE, engine_for
 from tests.rendering.test_hostile_input import anything, numbers, objects, read, values
 
 calls = st.fixed_dictionaries({"function": values | objects("name", "arguments")})

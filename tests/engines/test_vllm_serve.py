@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from seer.engines import vllm_serve
+from seer.engines.vllm import serve as vllm_serve
 from seer.errors import EngineError
 
 HEALTHY = """
