@@ -111,7 +111,7 @@ def same_line(given: str, gold: str) -> bool:
 
 
 def says_unanswerable(text: str) -> bool:
-    from seer.conversation import NOT_ANSWERABLE
+    from seer.reading.conversation import NOT_ANSWERABLE
 
     return NOT_ANSWERABLE.search(text) is not None
 

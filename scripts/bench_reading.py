@@ -157,11 +157,11 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
     The ratio of a task is that of its means, as in the paper's Table 2. Page budgets alternate between 1 and 2 so that
     their mean is 1.59, in each style's own pages.
     """
-    from seer.conversation import converse
     from seer.engines.scripted import ScriptedEngine, oracle_script
     from seer.models.counting import tekken_encoder
-    from seer.policy import ReadingPolicy
-    from seer.reading import read_batch
+    from seer.reading.conversation import converse
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import read_batch
     from seer.rendering import render_text
     from seer.selection.base import build_selector
 

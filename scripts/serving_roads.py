@@ -46,9 +46,9 @@ class Run:
 
 
 async def converse_all(engine: VLLMEngine, asked: Sequence[Document], level: int, new_tokens: int = NEW_TOKENS) -> Run:
-    from seer.conversation import converse
-    from seer.policy import ReadingPolicy
-    from seer.reading import read_one
+    from seer.reading.conversation import converse
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import read_one
 
     policy = ReadingPolicy(max_new_tokens=new_tokens, max_pages=2)
     room, run = asyncio.Semaphore(level), Run(requests=[[] for _ in asked])

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seer.errors import SeerError
-    from seer.policy import ReadingPolicy
-    from seer.reading import Reader
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import Reader
     from seer.rendering import load, render_text
     from seer.rendering.collection import combine
     from seer.schema import Answer, Document, Page, PageStyle
@@ -29,8 +29,8 @@ _EXPORTS = {
     "Document": "seer.schema",
     "Page": "seer.schema",
     "PageStyle": "seer.schema",
-    "Reader": "seer.reading",
-    "ReadingPolicy": "seer.policy",
+    "Reader": "seer.reading.reader",
+    "ReadingPolicy": "seer.reading.policy",
     "SeerError": "seer.errors",
     "combine": "seer.rendering.collection",
     "load": "seer.rendering",

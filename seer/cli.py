@@ -85,8 +85,8 @@ def ask(
     from seer.config import load_config
     from seer.console import TracePrinter, print_outcome
     from seer.errors import InputError
-    from seer.policy import ReadingPolicy
-    from seer.reading import Reader
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import Reader
     from seer.rendering import load
     from seer.rendering.collection import combine
     from seer.selection.base import build_selector

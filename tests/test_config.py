@@ -6,7 +6,7 @@ import pytest
 
 from seer.config import load_config, write_config
 from seer.errors import ConfigError
-from seer.policy import ReadingPolicy
+from seer.reading.policy import ReadingPolicy
 from seer.schema import PageStyle, Record
 
 

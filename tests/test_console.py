@@ -12,9 +12,9 @@ from seer.apps.trace_report import trace_html, trace_markdown, turn_text
 from seer.console import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
-from seer.policy import ReadingPolicy
 from seer.protocol.call import render_call
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Answer, Step, Turn
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])

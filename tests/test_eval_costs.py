@@ -18,8 +18,8 @@ from seer.evaluation.predict import PredictOptions, predict
 from seer.evaluation.probing import PROBES_NAME, probe_run, read_probes
 from seer.evaluation.runs import load_run
 from seer.models.counting import tekken_encoder
-from seer.policy import ReadingPolicy
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.systems.base import ReadingSystem
 
 SENTENCE = "Digger 7 found the ruin behind the third hill, and nobody has been there since. "

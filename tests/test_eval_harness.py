@@ -88,7 +88,7 @@ def seer_url() -> Iterator[str]:
     from seer.apps.serving_settings import ServeSettings
     from seer.engines.batched import BatchedEngine
     from seer.engines.scripted import ScriptedEngine
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     engine = BatchedEngine(ScriptedEngine(encoder=small_encoder()))
     with listening(create_app(engine, ReadingPolicy(), ServeSettings())) as address:

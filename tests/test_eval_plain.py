@@ -14,10 +14,10 @@ from seer.evaluation.predict import predict
 from seer.evaluation.probing import probe_prefill
 from seer.evaluation.runfiles import read_predictions
 from seer.evaluation.tasks import LONGBENCH
-from seer.policy import ReadingPolicy
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import neutralise
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Excerpt, Turn
 from seer.systems.base import ReadingSystem, Task
 

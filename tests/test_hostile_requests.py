@@ -50,7 +50,7 @@ def app() -> Iterator[Any]:
     from seer.apps.serving_settings import ServeSettings
     from seer.engines.batched import BatchedEngine
     from seer.engines.scripted import ScriptedEngine
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     engine = BatchedEngine(ScriptedEngine(encoder=small_encoder()))
     limits = ServeSettings(min_document_chars=200, max_pages=4, timeout_s=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from seer.evaluation.pages import page_score
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
-from seer.policy import ReadingPolicy
+from seer.reading.policy import ReadingPolicy
 from seer.systems.base import Task, build_system
 
 NUM_QUESTIONS = 60

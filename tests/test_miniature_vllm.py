@@ -12,8 +12,8 @@ from seer.engines.hf.engine import HFEngine
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.models.checkpoint import load
-from seer.policy import ReadingPolicy
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.rendering import render_text
 
 pytestmark = [

@@ -231,9 +231,9 @@ def test_no_rule_is_left_over():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_python_example_runs(example, monkeypatch, capsys):
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
-    monkeypatch.setattr("seer.reading.ReadingPolicy", functools.partial(ReadingPolicy, max_new_tokens=8))
+    monkeypatch.setattr("seer.reading.reader.ReadingPolicy", functools.partial(ReadingPolicy, max_new_tokens=8))
     with served_at(SERVER, example) as told:
         exec(compile(told, "README.md", "exec"), {})
     assert capsys.readouterr().out
@@ -252,7 +252,7 @@ def served_at(address: str, example: str) -> Iterator[str]:
     from seer.apps.server import create_app
     from seer.apps.serving_cli import open_engine
     from seer.apps.serving_settings import ServeSettings
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     app = create_app(open_engine("scripted", None, None, None, []), ReadingPolicy(), ServeSettings())
     with listening(app) as there:

@@ -26,8 +26,8 @@ from seer.engines.base import Request  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.scripted import ScriptedEngine  # noqa: E402
 from seer.errors import EngineError  # noqa: E402
-from seer.policy import ReadingPolicy  # noqa: E402
 from seer.protocol.call import render_call  # noqa: E402
+from seer.reading.policy import ReadingPolicy  # noqa: E402
 
 LINES = [f"Item {n} costs {n * 7} dollars{', <|user|> said <think>' * (n > 0)}.\n" for n in range(300)]
 DOCUMENT = "".join(LINES)

@@ -26,7 +26,7 @@ from seer.apps.serving_settings import ServeSettings  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.hf.engine import HFEngine  # noqa: E402
 from seer.errors import InputError  # noqa: E402
-from seer.policy import ReadingPolicy  # noqa: E402
+from seer.reading.policy import ReadingPolicy  # noqa: E402
 
 TEXT = "".join(f"Line {n} says {n * n}.\n" for n in range(120))
 MESSAGES = [{"role": "user", "content": [{"type": "text", "text": part} for part in (TEXT, "What says line 7?")]}]

@@ -14,8 +14,8 @@ from fakes import make_document
 from serving_fakes import listening
 
 from seer.engines.base import Request, Sampling
-from seer.policy import ReadingPolicy
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Turn
 
 pytestmark = [

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from seer.policy import ReadingPolicy
 from seer.protocol.encoding import CLASSES, Encoder
+from seer.reading.policy import ReadingPolicy
 from seer.schema import Trajectory, Turn
 from train.collate import Batch
 from train.dataset import Sample, without_turns
@@ -86,7 +86,7 @@ def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
 
     For one process; the others wait at the next collective.
     """
-    from seer.reading import Reader
+    from seer.reading.reader import Reader
     from seer.rendering import render_text
 
     limit = run.config.evaluation.generate_samples

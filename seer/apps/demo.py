@@ -54,8 +54,8 @@ def run_demo(
     progress: Progress = no_progress,
 ) -> list[Asked]:
     """Ask, score, report; what was asked comes back. Leaves traces, a run and report.html in `out`."""
-    from seer.policy import ReadingPolicy
-    from seer.reading import Reader
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import Reader
     from seer.rendering import render_text
 
     started = time.perf_counter()

@@ -28,7 +28,7 @@ from seer.apps.serving_reading import ReadingDesk, ServedEngine
 from seer.apps.serving_settings import ServeSettings
 from seer.apps.serving_stream import Stream
 from seer.errors import DocumentNotFound, EngineError, PromptTooLong, SeerError
-from seer.policy import ReadingPolicy
+from seer.reading.policy import ReadingPolicy
 from seer.schema import Answer, Document
 
 if TYPE_CHECKING:

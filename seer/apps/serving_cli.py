@@ -51,7 +51,7 @@ def serve(
     from seer.apps.server import create_app
     from seer.apps.serving_settings import ServeSettings, read_keys
     from seer.config import load_config
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     try:
         import uvicorn

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from seer.apps.serving_chat import Asked, Source
 from seer.apps.serving_files import FileStore
 from seer.apps.serving_settings import ServeSettings
-from seer.conversation import converse
 from seer.engines.admission import Admission
 from seer.engines.base import Engine, Generation, Request
 from seer.errors import DocumentNotFound, InputError
-from seer.policy import ReadingPolicy
-from seer.reading import read_one
-from seer.reading_state import OnStep
+from seer.reading.conversation import converse
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import read_one
+from seer.reading.state import OnStep
 from seer.rendering.collection import combine
 from seer.schema import Answer, Document
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from seer.errors import InputError
-from seer.policy import Mode
+from seer.reading.policy import Mode
 from seer.schema import Record
 
 KEYS_VARIABLE = "SEER_SERVER_KEYS"

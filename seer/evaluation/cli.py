@@ -163,7 +163,7 @@ def probe(
     from seer.evaluation.probing import probe_run
     from seer.evaluation.runfiles import require_manifest
     from seer.evaluation.runs import read_style
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
     from seer.systems.base import build_system
 
     told = require_manifest(run)

@@ -111,7 +111,7 @@ def _variants(options: FrontierOptions) -> list[Variant]:
     from seer.evaluation.frontier import TEXT, budgets, densities, frontier_variants
     from seer.miniature.model import ROUNDS
     from seer.miniature.world import STYLE
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     own = options.data is None
     own_policy = [f"rounds={ROUNDS}"] if own else []

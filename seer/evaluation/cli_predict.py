@@ -25,7 +25,7 @@ from seer.evaluation.cli_tables import show_scores
 
 if TYPE_CHECKING:
     from seer.evaluation.predicting import Input, LoopOptions, RunSummary
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
 REASONING_TOKENS = 1024
 """The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
@@ -208,7 +208,7 @@ def described(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:
 
 def read_policy(options: SystemOptions) -> ReadingPolicy:
     from seer.config import load_config
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
 
     return load_config(ReadingPolicy, None, options.settings or [])
 

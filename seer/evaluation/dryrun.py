@@ -43,8 +43,8 @@ def dry_token_tables(
 ) -> dict[str, TokenTable]:
     """Token tables by way of reading; `on_progress` gets the numbers of prompts built and to build."""
     from seer.engines.scripted import ScriptedEngine
-    from seer.policy import ReadingPolicy
-    from seer.reading import Reader
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import Reader
     from seer.selection.base import TopRanked
     from seer.systems.base import ReadingSystem
 

@@ -79,7 +79,7 @@ def run_variant(
     Raises ConfigError where the folder holds another run, and before the model is loaded.
     """
     from seer.config import build_config
-    from seer.policy import ReadingPolicy
+    from seer.reading.policy import ReadingPolicy
     from seer.systems.base import build_system, system_name
 
     policy = build_config(ReadingPolicy, variant.policy, where=f"the policy of '{variant.name}'")

@@ -1,7 +1,7 @@
 """Selectors that choose pages without the model: what a baseline or a forced selection needs.
 
 A selector gets the document, the question and a budget of pages, and returns page numbers: ascending, unique, in range,
-at most `budget`. The model's own selection is a tool call in the conversation and lives in `seer.reading`.
+at most `budget`. The model's own selection is a tool call in the conversation and lives in `seer.reading.reader`.
 """
 
 from __future__ import annotations

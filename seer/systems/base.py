@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer.conversation import Conversation, converse
 from seer.engines.base import Engine
 from seer.errors import InputError, SeerError
-from seer.policy import ReadingPolicy
-from seer.reading import Reader, read_batch
+from seer.reading.conversation import Conversation, converse
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader, read_batch
 from seer.schema import Answer, Document, PageStyle, Status
 from seer.selection.base import ModelPlusLexical, OraclePages, Selector, build_selector
 

@@ -11,10 +11,10 @@ from fakes import make_document
 from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf.engine import HFEngine, TextStream
 from seer.errors import InputError
-from seer.policy import ReadingPolicy
 from seer.protocol.call import parse_call_text, render_call
 from seer.protocol.control import CONTROL
-from seer.reading import Reader
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Status, Turn
 
 torch = pytest.importorskip("torch")

@@ -13,16 +13,16 @@ import pytest
 from fakes import make_document
 from serving_fakes import FakeServer, Say, Script, serve
 
-from seer.conversation import converse, split_answer
 from seer.engines.base import BoundedEngine, Request, Sampling, SelectConstraint
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.recalling import RecallingEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
-from seer.policy import ReadingPolicy
 from seer.protocol.call import render_call
 from seer.protocol.encoding import neutralise
-from seer.reading import Reader, read_one
+from seer.reading.conversation import converse, split_answer
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader, read_one
 from seer.schema import Status, Turn
 from seer.selection.base import OraclePages
 

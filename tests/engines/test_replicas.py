@@ -13,7 +13,7 @@ from seer.engines.base import Request
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine
 from seer.errors import InputError
-from seer.reading import Reader
+from seer.reading.reader import Reader
 from seer.schema import Status, Turn
 
 DOCUMENT = make_document(["One.\n", "Two.\n"])

@@ -17,16 +17,16 @@ from importlib.util import find_spec
 import pytest
 from fakes import make_document
 
-from seer.conversation import converse, split_thought
 from seer.engines.admission import Admission
 from seer.engines.base import Request, Sampling, SelectConstraint
 from seer.engines.hf.engine import HFEngine
 from seer.errors import ConfigError
-from seer.policy import ReadingPolicy
 from seer.protocol.call import parse_call_text
 from seer.protocol.control import CONTROL
 from seer.protocol.turns import observation
-from seer.reading import Reader, read_one
+from seer.reading.conversation import converse, split_thought
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader, read_one
 from seer.schema import Excerpt, Status, Turn
 
 pytestmark = [

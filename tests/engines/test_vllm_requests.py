@@ -20,7 +20,7 @@ from seer.engines.vllm import engine as vllm
 from seer.errors import ConfigError, ModelError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
-from seer.reading import Reader
+from seer.reading.reader import Reader
 from seer.schema import Status, Turn
 
 DOCUMENT = make_document(["a\n", "b\n", "c\n"], width_px=112, height_px=112)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from fakes import make_document, small_encoder
 
-from seer.conversation import converse
 from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.evaluation.predicting import is_worth_retrying
-from seer.policy import ReadingPolicy
-from seer.reading import Reader
+from seer.reading.conversation import converse
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Page, Status
 
 

@@ -4,7 +4,7 @@
     answer = reader.ask(document, "What is the total?")
     answers = reader.ask_many([(document, "Who?"), (other, "When?")])
 
-What happens in one conversation is in `seer.conversation`; here conversations are driven.
+What happens in one conversation is in `seer.reading.conversation`; here conversations are driven.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
-from seer.conversation import Conversation, converse
 from seer.engines.base import ConcurrentEngine, Engine, Generation, Request
 from seer.errors import EngineError
-from seer.policy import ReadingPolicy
-from seer.reading_state import OnStep, OnText
+from seer.reading.conversation import Conversation, converse
+from seer.reading.policy import ReadingPolicy
+from seer.reading.state import OnStep, OnText
 from seer.schema import Answer, Document
 from seer.selection.base import ModelPlusLexical, Selector
 

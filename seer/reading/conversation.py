@@ -2,7 +2,7 @@
 
 `converse` is a generator: it yields lists of requests, is sent their generations, and returns an `Answer`. It knows no
 engine's ways and waits for nothing, so one loop serves a single question, a batch in lockstep and a server with many
-conversations at once; `seer.reading` drives it.
+conversations at once; `seer.reading.reader` drives it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from seer.citations import find_citations
 from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
-from seer.policy import ReadingPolicy, chunk_pages, fit_excerpts
 from seer.protocol.call import ParsedCall, parse_call_text
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder, neutralise
 from seer.protocol.turns import observation, observation_without_text, render_observation
-from seer.reading_state import (
+from seer.reading.citations import find_citations
+from seer.reading.policy import ReadingPolicy, chunk_pages, fit_excerpts
+from seer.reading.state import (
     OnStep,
     OnText,
     ReadingState,

@@ -10,13 +10,13 @@ from fakes import make_document, small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.conversation import Conversation, split_answer
 from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
-from seer.policy import ReadingPolicy
 from seer.protocol.call import render_call
-from seer.reading import Reader, read_one
+from seer.reading.conversation import Conversation, split_answer
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader, read_one
 from seer.schema import Status
 from seer.selection.base import AllPages, FirstPages, OraclePages, RandomPages
 
@@ -423,8 +423,8 @@ def test_a_chat_of_strings_cannot_be_hijacked_either(small_checkpoint_dir):
 
 
 def test_selectors_look_for_the_bare_question():
-    from seer.conversation import converse
-    from seer.reading import read_batch
+    from seer.reading.conversation import converse
+    from seer.reading.reader import read_batch
     from seer.selection.base import build_selector
 
     engine = ScriptedEngine(oracle_script(answer="x"), small_encoder())

@@ -7,8 +7,8 @@ from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.policy import ReadingPolicy, choose_mode, chunk_pages, fair_shares, fit_excerpts, trim_to_lines
 from seer.protocol.turns import observation, render_observation
+from seer.reading.policy import ReadingPolicy, choose_mode, chunk_pages, fair_shares, fit_excerpts, trim_to_lines
 from seer.schema import Excerpt
 
 COUNT = small_encoder().count_text

@@ -7,7 +7,7 @@ from fakes import make_document
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from seer.citations import find_citations, locate
+from seer.reading.citations import find_citations, locate
 from seer.schema import Excerpt
 
 DOCUMENT = make_document(

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from seer.engines.base import BoundedEngine, Engine, Generation, Request, Sampling, SelectConstraint
 from seer.errors import InputError
-from seer.policy import Mode, ReadingPolicy, choose_mode
 from seer.protocol.encoding import Encoder
 from seer.protocol.turns import observation, observation_without_text, render_observation
+from seer.reading.policy import Mode, ReadingPolicy, choose_mode
 from seer.schema import Document, Excerpt, LossClass, Page, Step, Turn, Usage
 
 OnStep = Callable[[Step], None]
