@@ -117,6 +117,6 @@ def says_unanswerable(text: str) -> bool:
 
 
 def _rouge_l(given: str, gold: str) -> float:
-    from seer.evaluation.rouge import rouge_l
+    from seer.evaluation.scoring.rouge import rouge_l
 
     return rouge_l(" ".join(_tokens(given)) or ".", " ".join(_tokens(gold)) or ".").f1

@@ -116,7 +116,7 @@ def ask(
     answer = reader.ask(document, question, printer, printer.text if stream else None)
     print_outcome(console, document, answer)
     if save_trace is not None:
-        from seer.apps.trace_report import write_trace
+        from seer.web.trace import write_trace
 
         write_trace(save_trace, document, question, answer)
     if as_json:

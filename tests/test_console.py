@@ -8,7 +8,6 @@ import pytest
 from fakes import make_document, small_encoder
 from rich.console import Console
 
-from seer.apps.trace_report import trace_html, trace_markdown, turn_text
 from seer.console import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
@@ -16,6 +15,7 @@ from seer.protocol.call import render_call
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.schema import Answer, Step, Turn
+from seer.web.trace import trace_html, trace_markdown, turn_text
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])
 

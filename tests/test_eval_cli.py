@@ -10,9 +10,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from seer.errors import ConfigError, InputError
+from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
 from seer.evaluation.cli import app
-from seer.evaluation.longbench import EXIT_GAPS, read_data
-from seer.evaluation.runfiles import read_manifest, read_predictions
+from seer.evaluation.files import read_manifest, read_predictions
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_an_address_takes_the_engine_that_has_one(command, data, tmp_path, monke
         raise InputError("enough")
 
     monkeypatch.setattr("seer.systems.base.build_engine", building)
-    monkeypatch.setattr("seer.evaluation.variants.build_engine", building, raising=False)
+    monkeypatch.setattr("seer.evaluation.runs.variants.build_engine", building, raising=False)
     asked = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
     told = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}
     (tmp_path / "gold.json").write_text(json.dumps([asked | told]))

@@ -24,7 +24,7 @@ from train_fakes import tiny_base, trajectories
 import data_pipeline.cli
 import seer.cli
 import train.cli
-from seer.evaluation.runfiles import read_predictions
+from seer.evaluation.files import read_predictions
 from seer.schema import Prediction
 
 COLUMNS = "question=q,context=text,answers=a,evidence=quotes,document=doc"

@@ -218,7 +218,7 @@ def rule_of(words: tuple[str, ...]) -> str:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_does_what_readme_says(words, monkeypatch):
-    monkeypatch.setattr("seer.evaluation.miniature.MAX_NEW_TOKENS", dict.fromkeys(KINDS, 8))
+    monkeypatch.setattr("seer.miniature.controls.MAX_NEW_TOKENS", dict.fromkeys(KINDS, 8))
     RULES[rule_of(words)](words)
 
 

@@ -23,8 +23,8 @@ def demo(
     """
     from rich.console import Console
 
-    from seer.apps.demo import run_demo
     from seer.evaluation.cli_progress import progress
-    from seer.evaluation.miniature import find_model
+    from seer.miniature.controls import find_model
+    from seer.miniature.demo import run_demo
 
     run_demo(find_model(model), document, out, Console(highlight=False, markup=False), report=report, progress=progress)

@@ -82,7 +82,7 @@ def score(
     Example: seer eval score runs/docqa/short.jsonl --benchmark docqa --gold samples.json
     """
     from seer.errors import InputError
-    from seer.evaluation.longbench import EXIT_GAPS, score_folder
+    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, score_folder
 
     if benchmark == "docqa":
         _score_docqa(run, gold, protocol, as_json)
@@ -97,8 +97,8 @@ def score(
 
 def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: bool) -> None:
     from seer.errors import InputError
-    from seer.evaluation.docqa import read_docqa, read_docqa_predictions, score_docqa
-    from seer.evaluation.docqa_rules import DocProtocol
+    from seer.evaluation.benchmarks.docqa import read_docqa, read_docqa_predictions, score_docqa
+    from seer.evaluation.scoring.docqa import DocProtocol
 
     if gold is None:
         raise InputError("docqa needs the benchmark's own file; give it with --gold")
@@ -130,10 +130,10 @@ def report(
 
     Example: seer eval report runs/mine runs/visual runs/bm25 --out report
     """
-    from seer.evaluation.longbench import EXIT_GAPS, read_data
-    from seer.evaluation.pages import read_page_labels
-    from seer.evaluation.report import build_report, write_report
-    from seer.evaluation.runs import load_run
+    from seer.evaluation.analysis.runs import load_run
+    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
+    from seer.evaluation.reports.report import build_report, write_report
+    from seer.evaluation.scoring.pages import read_page_labels
 
     loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]
     gold = read_page_labels(labels) if labels else None
@@ -159,10 +159,10 @@ def probe(
     Example: seer eval probe runs/mine --data longbench/
     """
     from seer.config import build_config
-    from seer.evaluation.longbench import read_data
-    from seer.evaluation.probing import probe_run
-    from seer.evaluation.runfiles import require_manifest
-    from seer.evaluation.runs import read_style
+    from seer.evaluation.analysis.runs import read_style
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.evaluation.files import require_manifest
+    from seer.evaluation.runs.probing import probe_run
     from seer.reading.policy import ReadingPolicy
     from seer.systems.base import build_system
 
@@ -200,8 +200,8 @@ def tokens(
     """
     from dataclasses import asdict
 
-    from seer.evaluation.dryrun import dry_token_tables
-    from seer.evaluation.longbench import read_data
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.evaluation.runs.dryrun import dry_token_tables
     from seer.models.checkpoint import load_encoder
     from seer.models.counting import tekken_encoder
 

@@ -26,11 +26,11 @@ from seer.evaluation.cli_options import (
 from seer.evaluation.cli_progress import progress
 
 if TYPE_CHECKING:
-    from seer.evaluation.frontier import Point
-    from seer.evaluation.longbench import LongBenchRecord
-    from seer.evaluation.predict import PredictOptions
-    from seer.evaluation.tasks import Benchmark
-    from seer.evaluation.variants import Variant
+    from seer.evaluation.benchmarks.longbench import LongBenchRecord
+    from seer.evaluation.benchmarks.tasks import Benchmark
+    from seer.evaluation.reports.frontier import Point
+    from seer.evaluation.runs.longbench import PredictOptions
+    from seer.evaluation.runs.variants import Variant
 
 MINIATURE_FONTS_PT = (11.0, 8.0, 5.5)
 """The first is the size that the miniature was trained on."""
@@ -91,9 +91,9 @@ def frontier(
     Example: seer eval frontier --data longbench/ --tasks hotpotqa --limit 50 --model path/to/checkpoint
     --font-pt 9 --font-pt 7 --max-pages 0 --max-pages 1 --max-pages 4
     """
-    from seer.evaluation.frontier import frontier_report, mark_front, measure
-    from seer.evaluation.report import write_report
-    from seer.evaluation.runs import load_run
+    from seer.evaluation.analysis.runs import load_run
+    from seer.evaluation.reports.frontier import frontier_report, mark_front, measure
+    from seer.evaluation.reports.report import write_report
 
     variants = _variants(options)
     records, benchmark, model = _questions(options)
@@ -108,7 +108,7 @@ def frontier(
 
 def _variants(options: FrontierOptions) -> list[Variant]:
     from seer.config import load_config
-    from seer.evaluation.frontier import TEXT, budgets, densities, frontier_variants
+    from seer.evaluation.reports.frontier import TEXT, budgets, densities, frontier_variants
     from seer.miniature.model import ROUNDS
     from seer.miniature.world import STYLE
     from seer.reading.policy import ReadingPolicy
@@ -134,8 +134,8 @@ def page_size(text: str) -> tuple[int, int]:
 
 
 def _questions(options: FrontierOptions) -> tuple[list[LongBenchRecord], Benchmark, str | None]:
-    from seer.evaluation import miniature as world
-    from seer.evaluation.longbench import read_data
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.miniature import controls as world
 
     names = options.tasks.split(",") if options.tasks else None
     if options.data is not None:
@@ -153,7 +153,7 @@ def _run(
     model: str | None,
 ) -> None:
     from seer.evaluation.cli_predict import engine_options
-    from seer.evaluation.variants import Engines, run_variant
+    from seer.evaluation.runs.variants import Engines, run_variant
 
     given = engine_options(options.base_url, options.engine_args)
     engines = Engines(options.device, options.engine, **{"max_batch": options.batch_size, **given})
@@ -165,7 +165,7 @@ def _run(
 def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
     """The miniature's limits hold its reasoning; elsewhere room is added where the system reasons."""
     from seer.evaluation.cli_predict import REASONING_TOKENS
-    from seer.evaluation.predict import PredictOptions
+    from seer.evaluation.runs.longbench import PredictOptions
 
     added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS
     wanted = added if options.reasoning_tokens is None else options.reasoning_tokens

@@ -42,8 +42,8 @@ def miniature(
     Example: seer eval miniature --n 60 --seed 3 --report
     """
     from seer.errors import InputError
-    from seer.evaluation import miniature as world
-    from seer.evaluation.longbench import read_data
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.miniature import controls as world
     from seer.models.checkpoint import check_folder, weights_digest
 
     if world_only:
@@ -59,8 +59,8 @@ def miniature(
     runs, gold = world.load_controls(folder), world.gold_pages(data)
     found = world.figures(runs, gold, n=n, seed=seed)
     if report:
-        from seer.evaluation.report import write_report
-        from seer.evaluation.report_miniature import miniature_report
+        from seer.evaluation.reports.report import write_report
+        from seer.miniature.report import miniature_report
 
         built = miniature_report(runs, gold, read_data(data)[0], found, checkpoint=chosen)
         for path in write_report(built, folder):
@@ -73,7 +73,7 @@ def show_figures(found: Mapping[str, Any], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from seer.evaluation.report_miniature import MEANINGS
+    from seer.miniature.report import MEANINGS
 
     table = Table(title=f"The miniature: {found['n']} questions, seed {found['seed']}")
     table.add_column("figure")

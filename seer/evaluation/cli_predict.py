@@ -24,7 +24,7 @@ from seer.evaluation.cli_progress import progress
 from seer.evaluation.cli_tables import show_scores
 
 if TYPE_CHECKING:
-    from seer.evaluation.predicting import Input, LoopOptions, RunSummary
+    from seer.evaluation.runs.loop import Input, LoopOptions, RunSummary
     from seer.reading.policy import ReadingPolicy
 
 REASONING_TOKENS = 1024
@@ -42,7 +42,7 @@ def longbench(
 
     Example: seer eval longbench --data longbench/ --model path/to/checkpoint --out runs/mine
     """
-    from seer.evaluation.longbench import score_folder
+    from seer.evaluation.benchmarks.longbench import score_folder
 
     predict_longbench(options)
     show_scores(score_folder(options.out, postprocess=postprocess, code_ratio=code_ratio), as_json)
@@ -64,10 +64,10 @@ def docqa(options: DocQAOptions, as_json: AsJson = False) -> None:
 
     Example: seer eval docqa --gold samples.json --documents pdfs/ --model path/to/checkpoint --out runs/docqa
     """
-    from seer.evaluation.docqa import read_docqa
-    from seer.evaluation.docqa_predict import plan_docqa
-    from seer.evaluation.longbench import check_limit
-    from seer.evaluation.predicting import LoopOptions
+    from seer.evaluation.benchmarks.docqa import read_docqa
+    from seer.evaluation.benchmarks.longbench import check_limit
+    from seer.evaluation.runs.docqa import plan_docqa
+    from seer.evaluation.runs.loop import LoopOptions
     from seer.systems.base import system_name
 
     check_limit(options.limit)
@@ -106,8 +106,8 @@ def harness(
     A key, where the server wants one, is read from SEER_API_KEY. Long questions, as repobench-p has them, may need
     `seer serve --set max_question_chars=40000`. The harness's prompts and metrics are its own: so are the figures.
     """
-    from seer.evaluation.harness import run_harness
-    from seer.evaluation.longbench import check_limit
+    from seer.evaluation.benchmarks.longbench import check_limit
+    from seer.evaluation.harness.run import run_harness
 
     check_limit(limit)
     summary = run_harness(
@@ -134,10 +134,10 @@ def harness(
 
 
 def predict_longbench(options: LongBenchOptions) -> RunSummary:
-    from seer.evaluation.longbench import read_data
-    from seer.evaluation.pages import matched_budgets, read_page_labels
-    from seer.evaluation.predict import PredictOptions, plan_run
-    from seer.evaluation.tasks import load_templates
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.evaluation.benchmarks.tasks import load_templates
+    from seer.evaluation.runs.longbench import PredictOptions, plan_run
+    from seer.evaluation.scoring.pages import matched_budgets, read_page_labels
     from seer.models.counting import load_counter
     from seer.systems.base import system_name
 
@@ -168,8 +168,8 @@ def run_system(
     rules: LoopOptions,
 ) -> RunSummary:
     """Check the run's folder, and only then load the model and predict."""
-    from seer.evaluation.predicting import run_inputs
-    from seer.evaluation.runfiles import check_manifest
+    from seer.evaluation.files import check_manifest
+    from seer.evaluation.runs.loop import run_inputs
     from seer.systems.base import build_system
 
     check_manifest(options.out, manifest)

@@ -52,9 +52,9 @@ def label(
     The labels in OUT/labels.jsonl are for `--labels` of the other commands, with runs of the same page style. The same
     command goes on where it was stopped: no call is made twice. Exit code 4: some inputs failed in a way that may pass.
     """
-    from seer.evaluation.labels import LABELS_NAME, label_pages
-    from seer.evaluation.longbench import EXIT_GAPS, read_data
-    from seer.evaluation.pages import read_page_labels
+    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
+    from seer.evaluation.runs.labels import LABELS_NAME, label_pages
+    from seer.evaluation.scoring.pages import read_page_labels
 
     spec = _teacher(model, base_url, settings)
     records, benchmark = read_data(data, tasks.split(",") if tasks else None, limit)
@@ -92,8 +92,8 @@ def extract(
 
     Writes RUN/short.jsonl, for `seer eval score RUN/short.jsonl --benchmark docqa`. No call is made twice.
     """
-    from seer.evaluation.docqa import read_docqa
-    from seer.evaluation.docqa_extract import extract_answers
+    from seer.evaluation.benchmarks.docqa import read_docqa
+    from seer.evaluation.runs.extract import extract_answers
 
     greedy = ["temperature=0", "max_tokens=256"]
     report = extract_answers(read_docqa(gold), run, _teacher(model, base_url, [*greedy, *(settings or [])]))

@@ -9,7 +9,7 @@ from fakes import make_document, small_encoder
 
 from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
-from seer.evaluation.predicting import is_worth_retrying
+from seer.evaluation.runs.loop import is_worth_retrying
 from seer.reading.conversation import converse
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader

@@ -28,9 +28,9 @@ from data_pipeline.sources import load as load_source
 from seer.config import load_config
 from seer.engines.openai.messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError
-from seer.evaluation.docqa import read_docqa, read_docqa_predictions, read_extraction
-from seer.evaluation.runfiles import read_predictions
-from seer.evaluation.tasks import load_templates
+from seer.evaluation.benchmarks.docqa import read_docqa, read_docqa_predictions, read_extraction
+from seer.evaluation.benchmarks.tasks import load_templates
+from seer.evaluation.files import read_predictions
 from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
 from seer.protocol.encoding import neutralise

@@ -1,0 +1,102 @@
+"""lm-evaluation-harness with Seer as the model: its tasks, prompts and metrics, answered by `seer serve`.
+
+    summary = run_harness("http://127.0.0.1:8080/v1", ["longbench"], "runs/harness", limit=50)
+
+    OUT/
+      results.json    the harness's own results, its version, and how many inputs failed
+      ledger.jsonl    every finished call, so that none is made twice
+
+The harness hands over one text. Seer reads documents, so the prompt is taken apart again: the record's document goes as
+a file of its own, the rest of the prompt is the question. The harness trims predictions and uses metrics of its own,
+so that its figures are not those of `seer eval score`: report them as the harness's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.errors import InputError, ModelError
+from seer.evaluation.files import write_whole
+from seer.evaluation.harness.chats import DOCUMENT_FIELD
+from seer.teaching.settings import TeacherSpec
+
+RESULTS_NAME = "results.json"
+LEDGER_NAME = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class HarnessSummary:
+    """What the harness measured, by task, and what stood behind it."""
+
+    results: Mapping[str, Mapping[str, Any]]
+    num_requests: int
+    failures: Sequence[str]
+    """Why inputs failed, one each. They stand in the harness's means as empty predictions."""
+    path: Path
+
+
+def run_harness(
+    base_url: str,
+    tasks: Sequence[str],
+    out_dir: str | Path,
+    *,
+    model: str = "seer",
+    include: str | Path | None = None,
+    limit: int | None = None,
+    reasoning_tokens: int = 1024,
+    concurrency: int = 8,
+    timeout_s: float = 600.0,
+    document_field: str = DOCUMENT_FIELD,
+) -> HarnessSummary:
+    """Run tasks of the harness against a server and write its results.
+
+    `include`: a folder of further task files. `reasoning_tokens` are granted on top of each task's own limit.
+    Raises ModelError (the harness is not installed), InputError (no such task, a task without documents, another
+    process at work there), TeacherError (a server that no call can succeed with).
+    """
+    try:
+        from lm_eval import __version__, simple_evaluate
+
+        from seer.evaluation.harness.model import ServedSeer
+    except ImportError as error:
+        raise ModelError(f"this needs lm-evaluation-harness ({error}): pip install 'seer-vlm[lm-eval]'") from None
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    manager = _task_manager(tasks, include)
+    spec = TeacherSpec(
+        base_url=base_url, model=model, concurrency=concurrency, timeout_s=timeout_s, api_key_env="SEER_API_KEY"
+    )
+    served = ServedSeer(spec, folder / LEDGER_NAME, reasoning_tokens, document_field)
+    found = simple_evaluate(
+        model=served, tasks=list(tasks), limit=limit, task_manager=manager, log_samples=False, bootstrap_iters=0
+    )
+    results = found["results"] if found else {}
+    told = {
+        "harness": __version__,
+        "model": model,
+        "tasks": list(tasks),
+        "limit": limit,
+        "reasoning_tokens": reasoning_tokens,
+        "requests": served.num_requests,
+        "failed": len(served.failures),
+        "results": results,
+    }
+    write_whole(folder / RESULTS_NAME, json.dumps(told, ensure_ascii=False, indent=2, default=str) + "\n")
+    return HarnessSummary(results, served.num_requests, served.failures, folder / RESULTS_NAME)
+
+
+def _task_manager(tasks: Sequence[str], include: str | Path | None) -> Any:
+    """The harness's index of tasks. Its own tasks take it half a minute, so they are left out where they are not asked."""
+    from lm_eval.tasks import TaskManager
+
+    unknown: list[str] = list(tasks)
+    for with_its_own in (False, True) if include else (True,):
+        manager = TaskManager(include_path=str(include) if include else None, include_defaults=with_its_own)
+        unknown = [name for name in tasks if name not in manager.all_tasks]
+        if tasks and not unknown:
+            return manager
+    raise InputError(f"the harness has no task '{', '.join(unknown)}'; `lm-eval ls tasks` lists them")

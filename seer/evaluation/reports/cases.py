@@ -1,0 +1,144 @@
+"""Sections of a report that show single inputs: failures by cause, gains and losses, pages with their selection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from seer.evaluation.analysis.runs import Run
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.benchmarks.tasks import build_context
+from seer.evaluation.reports.conditions import conditions
+from seer.schema import Prediction, Status, Step
+from seer.web.tables import Case, Picture, Section, Table, columns, row
+
+NUM_CASES = 4
+"""Gains, and losses, shown in the gallery; and failures."""
+GOOD = 0.5
+"""A sample's score from which it counts as a success."""
+MAX_PICTURES = 12
+"""Pages shown with a case; of longer documents only those that were selected or should have been."""
+_TEXT_LIMIT = 600
+
+
+def failures_section(runs: Sequence[Run]) -> Section | None:
+    """Why inputs failed, by cause."""
+    rows, cases = [], []
+    ours = [run for run in runs if run.is_ours]
+    for run in ours:
+        failed = [one for one in run.each() if one.status is Status.FAILED]
+        causes: dict[str, int] = {}
+        for one in failed:
+            causes[_shorten(one.cause, 120)] = causes.get(_shorten(one.cause, 120), 0) + 1
+        rows += [row(run.name, cause, number) for cause, number in sorted(causes.items(), key=lambda item: -item[1])]
+        cases += [Case(f"{run.name}: {one.id}", [*_question(one), ("cause", one.cause)]) for one in failed[:NUM_CASES]]
+    if not rows:
+        return None
+    return Section(
+        "Failures",
+        "",
+        [Table("Causes", columns("run", "cause", "inputs"), rows, conditions(ours))],
+        cases=cases,
+    )
+
+
+def gallery_section(runs: Sequence[Run]) -> Section | None:
+    """The largest gains and losses of the second run against the first; of a single run, its best and worst."""
+    first, second = runs[0], runs[1] if len(runs) > 1 else None
+    if second is None:
+        if not first.is_ours:
+            return None
+        ranked = [
+            (score, name, identifier)
+            for name, by_id in first.sample_scores().items()
+            for identifier, score in by_id.items()
+        ]
+        heading = "Best and worst"
+    else:
+        theirs = second.sample_scores()
+        ranked = [
+            (theirs[name][identifier] - score, name, identifier)
+            for name, by_id in first.sample_scores().items()
+            for identifier, score in by_id.items()
+            if identifier in theirs.get(name, {})
+        ]
+        ranked = [entry for entry in ranked if entry[0]]
+        heading = f"Largest gains and losses of {second.name} against {first.name}"
+    ranked.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
+    chosen = ranked[:NUM_CASES] + ranked[max(NUM_CASES, len(ranked) - NUM_CASES) :]
+    cases = [
+        _case(name, identifier, difference, [run for run in (first, second) if run])
+        for difference, name, identifier in chosen
+    ]
+    cases = [case for case in cases if case.fields]
+    return Section("Cases", heading + ", verbatim.", cases=cases) if cases else None
+
+
+def pages_section(run: Run, records: Sequence[LongBenchRecord], gold: Mapping[str, tuple[int, ...]]) -> Section | None:
+    """Successes, the best of each task, and failures, the worst of each: their pages with the selection drawn in."""
+    if not run.is_ours or not records:
+        return None
+    by_id = {(record.task, record.id): record for record in records}
+    good, bad = [], []
+    for name, scores in run.sample_scores().items():
+        ranked = sorted((one for one in scores if (name, one) in by_id), key=lambda one: (-scores[one], one))
+        good += [_page_case(run, by_id[name, one], gold) for one in ranked[:1] if scores[one] >= GOOD]
+        bad += [_page_case(run, by_id[name, one], gold) for one in reversed(ranked[-NUM_CASES:]) if scores[one] < GOOD]
+    text = (
+        f"From {run.name}: a success of each task, then up to {NUM_CASES} failures of each. A frame marks a selected "
+    )
+    cases = [case for case in [*good, *bad] if case.fields]
+    return Section("Pages and selections", f"{text}page, dashes one that was missed.", cases=cases) if cases else None
+
+
+def _page_case(run: Run, record: LongBenchRecord, gold: Mapping[str, tuple[int, ...]]) -> Case:
+    from seer.rendering import render_text
+
+    case = _case(record.task, record.id, 0.0, [run])
+    if not case.fields:
+        return case
+    selected = run.predictions[record.task][record.id].selected_pages
+    wanted = gold.get(record.id, ())
+    task = run.report.benchmark.find(record.task)
+    document = render_text(build_context(task, record.input, record.context), run.style, name=record.id)
+    every = [
+        page for page in document.pages if len(document.pages) <= MAX_PICTURES or page.number in {*selected, *wanted}
+    ]
+    pictures = [
+        Picture(page.number, page.png(), page.number in selected, page.number in wanted)
+        for page in every[:MAX_PICTURES]
+    ]
+    said = map(_said, run.predictions[record.task][record.id].trace)
+    return Case(case.title, [*case.fields, *(field for field in said if field)], pictures)
+
+
+def _said(step: Step) -> tuple[str, str] | None:
+    """A selection or a thought, in the order of which a reader sees what led to what; None for other turns."""
+    if step.turn.kind == "call":
+        return "selected", f"pages {', '.join(map(str, step.turn.pages))}" if step.turn.pages else "no page"
+    return ("reasoning", _shorten(step.turn.text, _TEXT_LIMIT)) if step.turn.kind == "think" else None
+
+
+def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:
+    held = [(run, run.predictions[task][identifier]) for run in runs if identifier in run.predictions.get(task, {})]
+    if not held:
+        return Case("", [])
+    fields = [*_question(held[0][1]), ("answers", " / ".join(held[0][1].answers))]
+    for run, one in held:
+        score = 100 * run.report.tasks[task].sample_scores[identifier]
+        pages = f", pages {', '.join(map(str, one.selected_pages))} of {one.pages}" if one.selected_pages else ""
+        fields.append((f"{run.name}: {score:.1f}{pages}", _shorten(one.pred or f"failed: {one.cause}", _TEXT_LIMIT)))
+    shown = f" ({100 * difference:+.1f})" if len(runs) > 1 else ""
+    name = identifier if identifier.startswith(task) else f"{task} {identifier}"
+    return Case(f"{name}{shown}", [(label, _shorten(text, _TEXT_LIMIT)) for label, text in fields])
+
+
+def _question(prediction: Prediction) -> list[tuple[str, str]]:
+    """The question as it was put, from the trace; its end, where it is long."""
+    text = next((step.turn.text for step in prediction.trace if step.turn.kind == "prompt"), "")
+    if not text:
+        return []
+    return [("question", text if len(text) <= _TEXT_LIMIT else f"… {text[-_TEXT_LIMIT:]}")]
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]} … ({len(text):,} characters)"

@@ -1,0 +1,85 @@
+"""Compare any number of runs in one report: Markdown, one HTML file, JSON.
+
+    report = build_report([load_run("runs/a"), load_run("runs/b")])
+    write_report(report, "runs/compared")
+
+Each part of the paper's analysis is a section, made from the runs that hold what it needs; a section says which runs
+it leaves out. The first run is the one that others are compared with. Which runs are controls is read from their
+manifests: without retrieval (k = 0), one page (k = 1), pictures alone. The papers' own figures are marked as such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seer.errors import InputError
+from seer.evaluation.analysis.runs import Run
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.files import write_whole
+from seer.evaluation.reports import cases as report_cases
+from seer.evaluation.reports import controls as report_controls
+from seer.evaluation.reports import reading as report_reading
+from seer.evaluation.reports import scores as report_scores
+from seer.web.page import to_html
+from seer.web.tables import Report, to_json, to_markdown
+
+GoldPages = Mapping[str, tuple[int, ...]]
+
+
+def build_report(
+    runs: Sequence[Run],
+    *,
+    title: str | None = None,
+    gold_pages: GoldPages | None = None,
+    records: Sequence[LongBenchRecord] = (),
+    seed: int = 0,
+) -> Report:
+    """All sections that the runs allow. With `gold_pages`, page selection; with `records` also its baselines.
+
+    Raises InputError: no runs, or two with one name."""
+    if not runs:
+        raise InputError("there is nothing to report on; give the folder of at least one run")
+    names = [run.name for run in runs]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(f"two runs are named '{min(twice)}'; rename a folder, since names tell runs apart in a report")
+    built = [
+        report_scores.runs_section(runs),
+        report_scores.scores_section(runs, seed),
+        report_scores.comparison_section(runs, seed),
+        report_reading.tokens_section(runs),
+        report_reading.selection_section(runs),
+        report_reading.page_section(runs, gold_pages or {}, records, seed),
+        report_controls.scope_section(runs),
+        report_controls.heterogeneity_section(runs),
+        report_reading.latency_section(runs),
+        report_cases.failures_section(runs),
+        report_cases.gallery_section(runs),
+        report_cases.pages_section(runs[0], records, gold_pages or {}),
+    ]
+    machine: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
+    title = title or " and ".join(dict.fromkeys(run.report.benchmark.name for run in runs))
+    return Report(
+        title, report_scores.summary_points(runs), [section for section in built if section is not None], machine
+    )
+
+
+def write_report(report: Report, out_dir: str | Path) -> list[Path]:
+    """Write report.md, report.html and report.json; returns their paths."""
+    folder = Path(out_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"'{folder}' can't hold a report: {error.strerror}; give another folder") from None
+    contents = {
+        "report.md": to_markdown(report),
+        "report.html": to_html(report),
+        "report.json": json.dumps(to_json(report), ensure_ascii=False, indent=1) + "\n",
+    }
+    for name, content in contents.items():
+        # A model may have written half of a surrogate pair, which UTF-8 cannot hold.
+        write_whole(folder / name, content.encode("utf-8", "replace").decode("utf-8"))
+    return [folder / name for name in contents]

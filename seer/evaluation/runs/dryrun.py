@@ -1,0 +1,101 @@
+"""What reading would cost, before any model runs: the token table of a benchmark from its records alone.
+
+Every prompt is built as it would be sent, over the scripted engine, and counted exactly: by a checkpoint's tokenizer,
+or by tekken, a tokenizer of production size, where there is none. Which pages a model would select is not known
+beforehand, so selection stands for itself by fixed rules:
+
+    visual   all pages as pictures, no text
+    select-1 and the best page by BM25 as exact text
+    select-2 and the two best pages
+    text     the whole document as text: what the other three are compared with
+
+Completion tokens are the scripted engine's and mean nothing; they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from seer.evaluation.analysis.tokens import TokenRow, TokenTable, token_table
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark
+from seer.evaluation.runs.longbench import PredictOptions, to_input
+from seer.evaluation.runs.loop import answer_every, to_prediction
+from seer.schema import Document, Prediction
+
+if TYPE_CHECKING:
+    from seer.protocol.encoding import Encoder
+
+UNLIMITED_POSITIONS = 1 << 40
+"""Nothing is cut to a window: the table tells what a prompt would hold."""
+_BATCH = 16
+
+
+def dry_token_tables(
+    records: Sequence[LongBenchRecord],
+    encoder: Encoder,
+    style: str = "seer",
+    *,
+    benchmark: Benchmark = LONGBENCH,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, TokenTable]:
+    """Token tables by way of reading; `on_progress` gets the numbers of prompts built and to build."""
+    from seer.engines.scripted import ScriptedEngine
+    from seer.reading.policy import ReadingPolicy
+    from seer.reading.reader import Reader
+    from seer.selection.base import TopRanked
+    from seer.systems.base import ReadingSystem
+
+    engine = ScriptedEngine(encoder=encoder, max_positions=UNLIMITED_POSITIONS)
+    best = TopRanked(_RankedOnce())
+    ways = {
+        "visual": (None, ReadingPolicy(mode="visual")),
+        "select-1": (best, ReadingPolicy(selector_pages=1)),
+        "select-2": (best, ReadingPolicy(selector_pages=2)),
+    }
+    options = PredictOptions(benchmark=benchmark)
+    tables = {}
+    for number, (name, (selector, policy)) in enumerate(ways.items()):
+        # Encoders are the same object for the engine's whole life, which its protocol does not say.
+        system = ReadingSystem(name, Reader(cast(Any, engine), selector, policy), style)
+        predictions: dict[str, dict[str, Prediction]] = {}
+        for first in range(0, len(records), _BATCH):
+            batch = [to_input(record, options) for record in records[first : first + _BATCH]]
+            answers = answer_every([one.to_task() for one in batch], system)
+            for one, answer in zip(batch, answers, strict=True):
+                predictions.setdefault(one.task, {})[one.id] = to_prediction(one, answer, name)
+            engine.requests.clear()  # kept for tests to look at; a whole benchmark of them would fill the memory
+            if on_progress:
+                on_progress(number * len(records) + first + len(batch), len(ways) * len(records))
+        tables[name] = token_table(predictions)
+    return {**tables, "text": _as_text(tables["visual"])}
+
+
+def _as_text(table: TokenTable) -> TokenTable:
+    """The same samples with the whole document as text: what each prompt was compared with."""
+
+    def change(means: TokenRow) -> TokenRow:
+        full = means.full_text
+        return replace(means, textual=full, visual=0.0, retrieved=0.0, prompt=full, compression=1.0 if full else 0.0)
+
+    return TokenTable({name: change(means) for name, means in table.tasks.items()}, change(table.overall))
+
+
+class _RankedOnce:
+    """BM25 that ranks each document's pages once for all ways of reading it."""
+
+    name = "bm25"
+
+    def __init__(self) -> None:
+        from seer.selection.lexical import BM25
+
+        self._ranker = BM25()
+        self._known: dict[tuple[str, str, str], list[int]] = {}
+
+    def rank(self, document: Document, question: str) -> list[int]:
+        key = (document.name, document.style.digest, question)
+        if key not in self._known:
+            self._known[key] = self._ranker.rank(document, question)
+        return self._known[key]

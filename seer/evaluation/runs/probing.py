@@ -1,0 +1,109 @@
+"""Prefill probes: for each input of a run, one token on a cold cache, timed.
+
+A probe sends the first prompt that reading would send (all pages as pictures, or the whole text) and asks for a single
+token. Every probe is a conversation of its own that is forgotten at once, and an engine that keeps more than conversations
+drops it first, so that no engine of ours can reuse what it computed; a remote server's prefix cache is its own affair and
+has to be turned off there. Probes are kept beside the
+predictions, one JSON line each, and the same call goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seer.errors import EngineError, InputError
+from seer.evaluation.benchmarks.custom import from_manifest
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.files import RunFolder, append_lines, read_manifest, read_predictions
+from seer.evaluation.runs.latency import PrefillProbe
+from seer.evaluation.runs.longbench import PredictOptions, to_task
+from seer.schema import Excerpt, Turn
+
+if TYPE_CHECKING:
+    from seer.systems.base import System, Task
+
+PROBES_NAME = "probes.jsonl"
+
+
+def probe_run(
+    records: Sequence[LongBenchRecord],
+    system: System,
+    run: str | Path,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Probe each input that the run holds and that has no probe yet; returns how many were added."""
+    folder = Path(run)
+    options = PredictOptions(benchmark=from_manifest(read_manifest(folder), f"the manifest of '{run}'"))
+    with RunFolder(folder):
+        known = read_probes(folder, repair=True)
+        tasks = sorted({record.task for record in records})
+        files = [folder / f"{task}.jsonl" for task in tasks if (folder / f"{task}.jsonl").is_file()]
+        held = {one.id for file in files for one in read_predictions(file)}
+        wanted = [record for record in records if record.id in held and record.id not in known]
+        for done, record in enumerate(wanted, 1):
+            probe = probe_prefill(to_task(record, options, None), system)
+            append_lines(folder / PROBES_NAME, [json.dumps(asdict(probe), ensure_ascii=False)])
+            if on_progress:
+                on_progress(done, len(wanted))
+    return len(wanted)
+
+
+def probe_prefill(task: Task, system: System) -> PrefillProbe:
+    """One token after the first prompt. Raises InputError for a system without an engine of its own, EngineError."""
+    from seer.engines.base import CachingEngine, Request, Sampling
+    from seer.rendering import render_text
+    from seer.systems.base import ReadingSystem
+
+    if not isinstance(system, ReadingSystem):
+        raise InputError(f"system '{system.name}' reads with several models or calls; probe one that reads by itself")
+    engine, mode = system.reader.engine, system.reader.policy.mode
+    key = f"probe:{task.id}"
+    started = time.perf_counter()
+    document = task.document or render_text(task.context, system.style, name=task.id)
+    if mode == "text":
+        whole = Excerpt(page=0, start=0, text=document.text)
+        chat = task.chat and system.reader.policy.chat
+        prompt = Turn(kind="prompt", text=task.question, excerpts=(whole,), chat=chat)
+        pages = {}
+    else:
+        pages = {page.number: page for page in document.pages}
+        prompt = Turn(kind="prompt", text=task.question, pages=tuple(pages))
+        for page in document.pages:
+            page.image()
+    if isinstance(engine, CachingEngine):
+        engine.drop_caches()
+    sent = time.perf_counter()
+    try:
+        (generation,) = engine.generate([Request(key, (prompt,), pages, sampling=Sampling(max_new_tokens=1))])
+    finally:
+        engine.forget(key)
+    seconds = time.perf_counter() - sent
+    if generation.finish == "error":
+        raise EngineError(f"the prefill probe of '{task.id}' failed: {generation.error}")
+    return PrefillProbe(task.id, generation.prompt_tokens, seconds, sent - started)
+
+
+def read_probes(folder: Path, *, repair: bool = False) -> dict[str, PrefillProbe]:
+    """The probes of a run by input id; `repair` cuts off a last line that is not whole."""
+    path = folder / PROBES_NAME
+    if not path.is_file():
+        return {}
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if repair and whole < len(content):
+        with path.open("rb+") as file:
+            file.truncate(whole)
+    probes: dict[str, PrefillProbe] = {}
+    for number, line in enumerate(content[:whole].decode("utf-8").split("\n"), 1):
+        if line:
+            try:
+                probe = PrefillProbe(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise InputError(f"'{path}', line {number}: not a probe ({error}); delete the line") from None
+            probes[probe.id] = probe
+    return probes

@@ -1,0 +1,249 @@
+"""The paper's controls in miniature: questions of a held-out world, every control as an ordinary run, the figures.
+
+    data = write_world(out / "data", n=500, seed=0)
+    run_controls(data, out, model=SHIPPED, iso_model=None, seed=0)
+    figures(load_controls(out), gold_pages(data), n=500, seed=0)
+
+The world is written as a benchmark folder, a task for each kind of question. Everything else is what any benchmark gets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seer.errors import InputError, ModelError
+from seer.evaluation.analysis.runs import Run, load_run
+from seer.evaluation.analysis.selections import count_invalid
+from seer.evaluation.benchmarks.custom import FILE_NAME
+from seer.evaluation.benchmarks.longbench import read_data
+from seer.evaluation.files import write_whole
+from seer.evaluation.runs.longbench import PredictOptions
+from seer.evaluation.runs.variants import Engines, Progress, Variant, no_progress, run_variant
+from seer.evaluation.scoring.pages import PageMetric, matched_budgets, page_score, read_page_labels
+from seer.miniature.model import ROUNDS, SHIPPED
+from seer.miniature.world import STYLE, Kind, MiniatureDocument, Question, World
+
+MIX: dict[Kind, float] = {"single": 0.40, "paraphrase": 0.20, "hop": 0.15, "many": 0.10, "unanswerable": 0.15}
+"""Shares of the kinds of questions. About a quarter of the documents is Chinese, as everywhere in the world."""
+LEAST_QUESTIONS = 10
+MAX_NEW_TOKENS: dict[Kind, int] = {"single": 64, "paraphrase": 64, "hop": 96, "many": 224, "unanswerable": 64}
+"""Reasoning and answer together; each well above what the template's longest reasoning takes."""
+CATEGORIES: dict[Kind, str] = {
+    "single": "one page",
+    "paraphrase": "one page",
+    "hop": "several pages",
+    "many": "several pages",
+    "unanswerable": "no page",
+}
+LOW_OVERLAP = "paraphrase"
+BATCH_SIZE = 128
+DATA, LABELS = "data", "labels.jsonl"
+
+
+@dataclass(frozen=True)
+class Control:
+    """One run: a system, and what its policy changes."""
+
+    name: str
+    system: str
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    is_iso: bool = False
+    """Made with the model that was trained on the same data without select turns."""
+
+
+CONTROLS = (
+    Control("full", "seer", {"rounds": ROUNDS}),
+    Control("without-retrieve", "seer-k0"),
+    Control("one-page", "seer", {"max_pages": 1}),
+    Control("visual", "visual"),
+    Control("iso", "visual", is_iso=True),
+    *(Control(f"forced-{name}", name) for name in ("random", "first", "bm25", "all", "oracle")),
+)
+
+
+# ── The world as a benchmark ─────────────────────────────────────────────────────────────────────
+
+
+def draw_questions(n: int, seed: int) -> Iterator[tuple[MiniatureDocument, Question]]:
+    """`n` questions in the shares of `MIX`, each of another document of the test world."""
+    if n < LEAST_QUESTIONS:
+        raise InputError(f"n is {n}; ask at least {LEAST_QUESTIONS} questions, so that each kind has its share")
+    left = quotas(n)
+    world, rng = World(seed, "test"), random.Random(f"controls/{seed}")
+    for number in itertools.count():
+        document = world.document(number)
+        wanted = {question.kind for question in document.questions if left[question.kind]}
+        if wanted:
+            # what lags behind most: kinds that few documents have are not left for the end
+            kind = max(sorted(wanted), key=lambda one: left[one] / MIX[one])
+            left[kind] -= 1
+            yield document, rng.choice([question for question in document.questions if question.kind == kind])
+        if not any(left.values()):
+            return
+
+
+def quotas(n: int) -> dict[Kind, int]:
+    """How many questions of each kind: rounded down, the rest to the largest remainders."""
+    counts = {kind: math.floor(n * share) for kind, share in MIX.items()}
+    by_remainder = sorted(MIX, key=lambda kind: n * MIX[kind] - counts[kind], reverse=True)
+    for kind in by_remainder[: n - sum(counts.values())]:
+        counts[kind] += 1
+    return counts
+
+
+def write_world(folder: str | Path, n: int, seed: int) -> Path:
+    """Write benchmark.toml, `<kind>.jsonl` in the world's own records, and the gold pages as labels.jsonl.
+
+    Raises InputError where another world stands there: runs over both would be scored as one.
+    """
+    import tomli_w
+
+    target = Path(folder)
+    records: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in MIX}
+    for document, question in draw_questions(n, seed):
+        records[question.kind] += [record for record in document.records() if record["id"] == question.id]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"'{target}' can't hold the world: {error.strerror}; give another folder") from None
+    tasks = {
+        kind: {
+            "category": CATEGORIES[kind],
+            "metric": "exact",
+            "max_new_tokens": MAX_NEW_TOKENS[kind],
+            "num_records": len(held),
+        }
+        for kind, held in records.items()
+    }
+    labels = [{"id": one["id"], "pages": one["pages"]} for held in records.values() for one in held]
+    contents = {
+        target / FILE_NAME: tomli_w.dumps({"name": "miniature", "tasks": tasks}),
+        target / LABELS: _lines(labels),
+    }
+    contents |= {target / f"{kind}.jsonl": _lines(held) for kind, held in records.items()}
+    if any(path.exists() and path.read_text(encoding="utf-8") != content for path, content in contents.items()):
+        raise InputError(f"'{target}' holds another world than that of n {n} and seed {seed}; give another folder")
+    for path, content in contents.items():
+        write_whole(path, content)
+    return target
+
+
+def _lines(records: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def find_model(given: str | Path | None) -> Path:
+    """The checkpoint that was given, else the shipped one. Raises ModelError where it is none, or none is shipped."""
+    from seer.models.checkpoint import check_folder
+
+    if given is None and not SHIPPED.is_dir():
+        raise ModelError(
+            "no trained miniature comes with this copy; train one with `bash scripts/train_miniature.sh`, or give a "
+            "checkpoint folder with --model"
+        )
+    return check_folder(given or SHIPPED)
+
+
+def shipped_iso() -> Path | None:
+    """The shipped model of the iso-training control, where there is one."""
+    folder = SHIPPED.with_name("checkpoint_iso")
+    return folder if folder.is_dir() else None
+
+
+# ── The runs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_controls(
+    data: Path,
+    out: Path,
+    *,
+    model: str | Path,
+    iso_model: str | Path | None,
+    seed: int,
+    controls: Sequence[Control] = CONTROLS,
+    device: str = "auto",
+    progress: Progress = no_progress,
+) -> None:
+    """Every control in a folder of its own below `out`; what is there already is not done again.
+
+    Those of the iso-training model are left out where there is none. Forced selections get the budget that the first
+    run used for each question, at least one page (the paper's A.9).
+    """
+    records, benchmark = read_data(data)
+    gold = gold_pages(data)
+    engines = Engines(device, max_batch=BATCH_SIZE)
+    budgets: dict[str, int] = {}
+    for control in controls:
+        path = iso_model if control.is_iso else model
+        if path is None:
+            continue
+        options = PredictOptions(
+            batch_size=BATCH_SIZE, retry_rounds=0, benchmark=benchmark, gold_pages=gold, page_budgets=budgets
+        )
+        variant = Variant(control.name, control.system, control.policy, STYLE)
+        run_variant(variant, records, options, out, engines, str(path), seed=seed, progress=progress)
+        budgets = budgets or matched_budgets(out / control.name)
+
+
+def load_controls(out: Path, controls: Sequence[Control] = CONTROLS) -> list[Run]:
+    """The runs that are there, in the order of `controls`."""
+    return [load_run(out / one.name) for one in controls if (out / one.name).is_dir()]
+
+
+def gold_pages(data: Path) -> dict[str, tuple[int, ...]]:
+    return read_page_labels(data / LABELS)
+
+
+# ── The figures ──────────────────────────────────────────────────────────────────────────────────
+
+
+def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int, seed: int) -> dict[str, Any]:
+    """What `seer eval miniature --json` prints. None where a control has not been run."""
+    by_name = {run.name: run for run in runs}
+    full = by_name["full"]
+
+    def f1(run: Run | None, task: str | None = None, metric: PageMetric = PageMetric.GOLD_NONEMPTY) -> float | None:
+        return None if run is None else page_score(_selections(run, gold, task), metric).f1
+
+    def em(name: str) -> float | None:
+        return exact_match(by_name[name]) if name in by_name else None
+
+    return {
+        "page_f1_single": f1(full, "single"),
+        "page_f1_all": f1(full),
+        "bm25_f1_low_overlap": f1(by_name.get("forced-bm25"), LOW_OVERLAP),
+        "page_f1_low_overlap": f1(full, LOW_OVERLAP),
+        "all_sample_f1": f1(full, metric=PageMetric.ALL_SAMPLES),
+        "em": em("full"),
+        "em_without_retrieve": em("without-retrieve"),
+        "em_iso_control": em("iso"),
+        "em_visual": em("visual"),
+        "invalid_selections": sum(count_invalid(run.each()) for run in runs),
+        "n": n,
+        "seed": seed,
+    }
+
+
+def exact_match(run: Run) -> float:
+    """The share of all questions that are answered rightly; failures count as wrong."""
+    scores = [score for by_id in run.sample_scores().values() for score in by_id.values()]
+    return math.fsum(scores) / len(scores)
+
+
+def _selections(
+    run: Run, gold: Mapping[str, tuple[int, ...]], task: str | None
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(selected, gold) of every question, or of those of one task."""
+    return [
+        (one.selected_pages, gold[one.id])
+        for name, by_id in run.predictions.items()
+        if task in (None, name)
+        for one in by_id.values()
+    ]

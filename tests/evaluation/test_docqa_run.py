@@ -1,0 +1,188 @@
+"""Document QA from end to end: real PDFs, a system over their pages, short answers, scores."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from fixtures.data.teacher_server import Body, Say, serve, user_text
+from typer.testing import CliRunner
+
+from seer.errors import ConfigError, InputError
+from seer.evaluation.benchmarks.docqa import DocQARecord, read_docqa, read_docqa_predictions
+from seer.evaluation.cli import app
+from seer.evaluation.files import read_manifest, read_predictions
+from seer.evaluation.runs.docqa import find_documents, plan_docqa
+from seer.evaluation.scoring.docqa import AnswerFormat
+from seer.schema import Status
+
+NUM_PAGES = 6
+
+
+def make_pdf(lines: list[str]) -> bytes:
+    """One page for each line."""
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas").Canvas(buffer := io.BytesIO(), pagesize=(300, 200))
+    for line in lines:
+        canvas.drawString(20, 150, line)
+        canvas.drawString(20, 120, "Below stands what every page says, and no answer.")
+        canvas.showPage()
+    canvas.save()
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Path:
+    """A folder with questions in both benchmarks' forms over one PDF; page n of it says n squared."""
+    (tmp_path / "pdfs").mkdir()
+    lines = [str(number * number) for number in range(1, NUM_PAGES + 1)]
+    (tmp_path / "pdfs/report.pdf").write_bytes(make_pdf(lines))
+    rows = [
+        {"question": f"What says page {n}?", "answer": str(n * n), "evidence_pages": f"[{n}]", "doc_id": "report.pdf"}
+        for n in (2, 5)
+    ]
+    rows = [{**row, "evidence_sources": "[]", "answer_format": "Int", "doc_type": "report"} for row in rows]
+    (tmp_path / "samples.json").write_text(json.dumps(rows), encoding="utf-8")
+    part = {"question_id": "part", "doc_no": "report", "start_end_idx": [3, 5], "question": "What says page 4?"}
+    part |= {"answer": 16, "evidence_pages": [4], "evidence_sources": ["Text"], "answer_format": "Integer"}
+    (tmp_path / "part.jsonl").write_text(json.dumps(part) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run(folder: Path, out: Path, gold: str = "samples.json", *more: object):
+    return invoke(
+        *("docqa", "--gold", folder / gold, "--documents", folder / "pdfs", "--out", out),
+        *("--engine", "scripted", "--system", "oracle", *more),
+    )
+
+
+def test_pdfs_are_read_by_their_own_pages_and_scored(benchmark, tmp_path):
+    out = tmp_path / "run"
+    result = run(benchmark, out)
+    assert result.exit_code == 0, result.output
+    predictions = read_predictions(out / "docqa.jsonl")
+    assert [(one.pred, one.selected_pages, one.pages) for one in predictions] == [("4", (2,), 6), ("25", (5,), 6)]
+    assert all(one.usage.vision > 0 for one in predictions), "the pages were shown as pictures"
+    scored = invoke("score", out, "--benchmark", "docqa", "--gold", benchmark / "samples.json", "--json")
+    assert json.loads(scored.stdout.splitlines()[-1])["accuracy"] == 100.0
+    again = run(benchmark, out)
+    assert "2 inputs: 2 done before, 0 predicted now" in again.stderr
+    assert (read_manifest(out)["benchmark"], read_manifest(out)["dpi"]) == ("docqa", 96)
+
+
+def test_a_part_of_a_document_is_all_that_is_shown(benchmark, tmp_path):
+    out = tmp_path / "run"
+    assert run(benchmark, out, "part.jsonl").exit_code == 0
+    (one,) = read_predictions(out / "docqa.jsonl")
+    assert (one.pred, one.pages, one.selected_pages) == ("16", 3, (2,))
+    assert run(benchmark, tmp_path / "lower", "part.jsonl", "--dpi", 48).exit_code == 0
+    (lower,) = read_predictions(tmp_path / "lower/docqa.jsonl")
+    assert 0 < lower.usage.vision < one.usage.vision
+
+
+def test_a_damaged_file_is_a_counted_failure(benchmark, tmp_path):
+    (benchmark / "pdfs/report.pdf").write_bytes(b"%PDF-1.4 and no more")
+    assert run(benchmark, tmp_path / "run", "samples.json", "--retry-rounds", 0).exit_code == 0
+    predictions = read_predictions(tmp_path / "run/docqa.jsonl")
+    assert {one.status for one in predictions} == {Status.FAILED}
+    assert "report.pdf" in predictions[0].cause
+
+
+def test_what_is_missing_or_another_run_is_refused_before_a_model_is_loaded(benchmark, tmp_path):
+    out = tmp_path / "run"
+    run(benchmark, out)
+    refused = run(benchmark, out, "samples.json", "--engine", "hf", "--model", "none")
+    assert isinstance(refused.exception, ConfigError)
+    (benchmark / "pdfs/report.pdf").unlink()
+    missing = run(benchmark, tmp_path / "new", "samples.json", "--engine", "hf", "--model", "none")
+    assert "lacks 1 documents that the records name, such as 'report.pdf'" in str(missing.exception)
+    assert "--limit is 0" in str(run(benchmark, out, "samples.json", "--limit", 0).exception)
+
+
+def test_a_name_that_leads_out_of_the_folder_finds_nothing(benchmark):
+    (benchmark / "secret.pdf").write_bytes(b"x")
+    for name in ("../secret.pdf", "../secret", str(benchmark / "secret.pdf"), ""):
+        record = DocQARecord("q", name, "?", "a", AnswerFormat.STR, (), (), "")
+        with pytest.raises(InputError, match="lacks 1 documents"):
+            find_documents([record], benchmark / "pdfs")
+
+
+def test_real_records_are_planned(shared_data, tmp_path):
+    records = read_docqa(shared_data / "docqa/LongDocURL_sample3.jsonl")
+    assert [record.pages for record in records] == [(42, 71), (8, 37), (24, 53)]
+    for record in records:
+        (tmp_path / f"{record.document}.pdf").write_bytes(b"")
+    inputs, manifest = plan_docqa(records, tmp_path, "seer", reasoning_tokens=100)
+    assert [one.length for one in inputs] == [30, 30, 30]
+    assert manifest["num_inputs"] == {"docqa": 3}
+
+
+def test_a_broken_stretch_of_pages_is_named(benchmark):
+    row = json.loads((benchmark / "part.jsonl").read_text())
+    for stretch in ([5, 3], [0, 4], ["a", "b"], [1]):
+        (benchmark / "part.jsonl").write_text(json.dumps({**row, "start_end_idx": stretch}))
+        with pytest.raises(InputError, match="start_end_idx is"):
+            read_docqa(benchmark / "part.jsonl")
+
+
+def test_short_answers_are_drawn_out_of_long_ones(benchmark, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    said = [
+        {"id": "docqa-0000", "pred": "It says four, that is 4.", "status": "answered"},
+        {"id": "docqa-0001", "pred": "The question is not answerable, sadly.", "status": "not_answerable"},
+    ]
+    (out / "docqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in said), encoding="utf-8")
+    gold = benchmark / "samples.json"
+
+    def script(body: Body, n: int) -> Say:
+        assert "It says four" in user_text(body)
+        assert body["temperature"] == 0
+        return Say("<think>Hm.</think>Extracted answer: 4\nAnswer format: Int")
+
+    arguments = ["extract", out, "--gold", gold, "--model", "m", "--base-url"]
+    with serve(script) as server:
+        for _ in range(2):
+            result = invoke(*arguments, server.base_url)
+            assert result.exit_code == 0, result.output
+        assert len(server.asked) == 1, "what was found is kept; what is not answerable needs no call"
+    assert read_docqa_predictions(out / "short.jsonl") == {"docqa-0000": "4", "docqa-0001": "Not answerable"}
+    scored = invoke("score", out / "short.jsonl", "--benchmark", "docqa", "--gold", gold, "--json")
+    assert json.loads(scored.stdout.splitlines()[-1])["accuracy"] == 50.0
+
+
+def test_a_reply_without_a_short_answer_is_a_failed_input(benchmark, tmp_path):
+    out = tmp_path / "run"
+    run(benchmark, out)
+    with serve(lambda body, n: Say("I would rather not.")) as server:
+        arguments = ["extract", out, "--gold", benchmark / "samples.json", "--model", "m"]
+        result = invoke(*arguments, "--base-url", server.base_url)
+    assert "0 had failed before, 2 could not be made short" in result.stderr
+    assert set(read_docqa_predictions(out / "short.jsonl").values()) == {None}
+
+
+def test_only_a_finished_run_is_made_short(benchmark, tmp_path):
+    asked = ["--gold", benchmark / "samples.json", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"]
+    assert "no folder at" in str(invoke("extract", tmp_path / "none", *asked).exception)
+    run(benchmark, tmp_path / "run", "samples.json", "--limit", 1)
+    refused = invoke("extract", tmp_path / "run", *asked)
+    assert isinstance(refused.exception, InputError)
+    assert "lacks 1 of 2 inputs, such as 'docqa-0001'" in str(refused.exception)
+
+
+def test_a_failed_call_is_a_failed_input_and_a_refused_key_ends_all(benchmark, tmp_path):
+    out = tmp_path / "run"
+    run(benchmark, out)
+    arguments = ["extract", out, "--gold", benchmark / "samples.json", "--model", "m", "--json"]
+    arguments += ["--set", "attempts=1", "--base-url"]
+    with serve(lambda body, n: Say(status=500)) as server:
+        told = json.loads(invoke(*arguments, server.base_url).stdout)
+    assert (told["num_answers"], told["num_unread"]) == (2, 2)
+    with serve(lambda body, n: Say(status=401)) as server:
+        refused = invoke(*arguments, server.base_url)
+    assert getattr(refused.exception, "exit_code", None) == 1

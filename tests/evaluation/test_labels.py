@@ -1,0 +1,183 @@
+"""`seer eval label`: pages judged by a teacher over real HTTP, nothing guessed, nothing asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from fixtures.data.teacher_server import Body, Say, TeacherServer, serve, user_text
+from typer.testing import CliRunner
+
+from data_pipeline.annotate import Relevance, TeacherJudge
+from data_pipeline.paging import layout_pages
+from data_pipeline.records import Sample
+from seer.errors import ConfigError, InputError
+from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord, read_data
+from seer.evaluation.cli import app
+from seer.evaluation.files import read_predictions
+from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, LEDGER_NAME, label_pages
+from seer.evaluation.scoring.pages import read_page_labels
+from seer.rendering import render_text, resolve_style
+from seer.teaching.ledger import Budget, Ledger
+from seer.teaching.settings import TeacherSpec
+from seer.teaching.teachers import TeacherError, open_teacher
+
+FILLER = "".join(f"In the year {n} nothing at all was written down in the annals.\n" for n in range(400))
+BEACON = "The beacon of Orla was lit by Tamber.\n"
+CONTEXT = FILLER + BEACON + FILLER
+ELSEWHERE = FILLER.replace("annals", "ledger")
+"""Pages of its own: those that two records share are asked for once or twice, as replies come."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [
+        {"_id": "found", "input": "Who lit the beacon?", "context": CONTEXT, "answers": ["Tamber"]},
+        {"_id": "absent", "input": "Who lit the beacon?", "context": ELSEWHERE, "answers": ["Tamber"]},
+        {"_id": "open", "input": "Who lit the beacon?", "context": ELSEWHERE, "answers": []},
+    ]
+    (folder / "hotpotqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def knows_the_beacon(body: Body, n: int) -> Say:
+    return Say("YES" if "beacon of Orla" in user_text(body) else "NO")
+
+
+def run(data: Path, out: Path, server: TeacherServer, *more: object):
+    arguments = ["label", "--data", data, "--out", out, "--model", "judge", "--base-url", server.base_url, "--json"]
+    arguments += ["--set", "backoff_s=0.0", "--set", "attempts=2", *more]
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def beacon_page(style: str = "seer") -> tuple[int, ...]:
+    return tuple(page.number for page in render_text(CONTEXT, style).pages if BEACON in page.text)
+
+
+def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_path):
+    out = tmp_path / "labels"
+    with serve(knows_the_beacon) as server:
+        result = run(data, out, server)
+    assert result.exit_code == 0, result.output
+    labels = read_page_labels(out / LABELS_NAME)
+    assert labels == {"found": beacon_page(), "absent": ()}
+    counts = json.loads(result.stdout.splitlines()[-1])
+    num_pages = sum(len(render_text(text, "seer").pages) for text in (CONTEXT, ELSEWHERE))
+    assert counts["calls"] == counts["pages"] == len(server.asked) == num_pages > 4
+    assert (counts["inputs"], counts["labelled"], counts["labelled_empty"], counts["relevant_pages"]) == (3, 2, 1, 1)
+    assert counts["unlabelled"] == {"no_answer": 1}
+    told = json.loads((out / COUNTS_NAME).read_text())
+    assert told["counts"] == counts
+    assert (told["model"], told["temperature"], told["style"]["name"]) == ("judge", 0.3, "seer")
+    assert {body["temperature"] for body in server.asked} == {0.3}
+    oracle = ["predict", "--data", data, "--engine", "scripted", "--system", "oracle", "--labels", out / LABELS_NAME]
+    predicted = CliRunner().invoke(app, [str(one) for one in [*oracle, "--out", tmp_path / "run"]])
+    assert predicted.exit_code == 0, predicted.output
+    assert read_predictions(tmp_path / "run/hotpotqa.jsonl")[0].selected_pages == beacon_page()
+
+
+def test_the_same_command_again_asks_nothing_and_writes_the_same(data, tmp_path):
+    out = tmp_path / "labels"
+    with serve(knows_the_beacon) as server:
+        run(data, out, server)
+        asked, first = len(server.asked), [(out / name).read_bytes() for name in (LABELS_NAME, COUNTS_NAME)]
+        run(data, out, server)
+        assert len(server.asked) == asked
+    assert [(out / name).read_bytes() for name in (LABELS_NAME, COUNTS_NAME)] == first
+
+
+def test_the_data_pipelines_judge_makes_the_very_same_calls(data, tmp_path):
+    out = tmp_path / "labels"
+    with serve(knows_the_beacon) as server:
+        run(data, out, server)
+        asked = len(server.asked)
+
+        async def judge() -> object:
+            spec = TeacherSpec(base_url=server.base_url, model="judge")
+            sample = Sample("found", "s", "Who lit the beacon?", CONTEXT, ("Tamber",))
+            pages = layout_pages(resolve_style("seer"))(CONTEXT)
+            with Ledger(out / LEDGER_NAME) as ledger:
+                async with open_teacher(spec, ledger, Budget(), role="judge") as teacher:
+                    return await TeacherJudge(teacher, 2)(sample, pages)
+
+        found = asyncio.run(judge())
+    assert isinstance(found, Relevance)
+    assert found.pages == beacon_page()
+    assert len(server.asked) == asked, "the ledger of `seer eval label` holds every call of phase 1"
+
+
+def test_unclear_replies_are_asked_again_counted_and_never_guessed(data, tmp_path):
+    def script(body: Body, n: int) -> Say:
+        if "beacon of Orla" in user_text(body):
+            return Say("Hard to say.")
+        return Say("NO" if body["seed"] else "")
+
+    with serve(script) as server:
+        result = run(data, tmp_path / "labels", server, "--reasks", 1)
+    assert result.exit_code == 0, "an unclear judge is a result"
+    counts = json.loads(result.stdout.splitlines()[-1])
+    assert counts["unlabelled"] == {"no_answer": 1, "unparsed": 1}
+    clear = len(server.asked) // 2 - 1
+    assert counts["replies"] == {"judge_empty": clear, "judge_replies": 2 * clear + 2, "judge_unclear": 2}
+    assert set(read_page_labels(tmp_path / "labels" / LABELS_NAME)) == {"absent"}
+    told = json.loads((tmp_path / "labels" / COUNTS_NAME).read_text())["unlabelled"]
+    assert [(one["id"], one["reason"]) for one in told] == [("found", "unparsed"), ("open", "no_answer")]
+    assert told[0]["detail"] == f"page {beacon_page()[0]}: 'Hard to say.'"
+
+
+def test_what_failed_is_labelled_by_the_next_run(data, tmp_path):
+    out = tmp_path / "labels"
+    with serve(lambda body, n: Say("NO") if n < 3 else Say(status=503)) as server:
+        failed = run(data, out, server, "--set", "concurrency=1")
+        assert failed.exit_code == EXIT_GAPS
+        assert json.loads(failed.stdout.splitlines()[-1])["unlabelled"]["failed"] == 2
+        assert "the first that failed: " in failed.stderr and "503" in failed.stderr
+        assert read_page_labels(out / LABELS_NAME) == {}
+    with serve(knows_the_beacon) as server:
+        done = run(data, out, server)
+    assert done.exit_code == 0
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert len(server.asked) == counts["calls"] - 3, "what the first run learnt is not asked again"
+
+
+def test_agreement_with_other_labels_is_counted_by_page(data, tmp_path):
+    (page,) = beacon_page()
+    reference = tmp_path / "people.jsonl"
+    reference.write_text(json.dumps({"id": "found", "pages": [page, page + 1]}) + "\n")
+    with serve(knows_the_beacon) as server:
+        result = run(data, tmp_path / "labels", server, "--against", reference)
+    agreed = json.loads(result.stdout.splitlines()[-1])["agreement"]
+    assert (agreed["both"], agreed["judge_only"], agreed["reference_only"]) == (1, 0, 1)
+    assert agreed["both"] + agreed["reference_only"] + agreed["neither"] == len(render_text(CONTEXT, "seer").pages)
+    assert (agreed["precision"], agreed["recall"]) == (1.0, 0.5)
+    assert 0 < agreed["kappa"] < 1
+
+
+def test_page_numbers_are_those_of_the_style(data, tmp_path):
+    with serve(knows_the_beacon) as server:
+        run(data, tmp_path / "labels", server, "--style", "large")
+    assert read_page_labels(tmp_path / "labels" / LABELS_NAME)["found"] == beacon_page("large") != beacon_page()
+
+
+def test_a_wrong_key_ends_it_and_bad_input_is_named(data, tmp_path):
+    with serve(lambda body, n: Say(status=401)) as server:
+        assert isinstance(run(data, tmp_path / "a", server).exception, TeacherError)
+        assert not (tmp_path / "a" / LABELS_NAME).exists()
+        assert isinstance(run(data, tmp_path / "b", server, "--set", "concurency=2").exception, ConfigError)
+        assert "no style is called 'tiny'" in str(run(data, tmp_path / "b", server, "--style", "tiny").exception)
+        with Ledger(_made(tmp_path / "c") / LEDGER_NAME):
+            assert "another process" in str(run(data, tmp_path / "c", server).exception)
+    records, _ = read_data(data)
+    with pytest.raises(InputError, match="'found' stands twice"):
+        label_pages([records[0], records[0]], TeacherSpec(model="m", base_url="http://127.0.0.1:9/v1"), tmp_path)
+    with pytest.raises(InputError, match="no inputs to label"):
+        label_pages(list[LongBenchRecord](), TeacherSpec(model="m"), tmp_path)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

@@ -1,0 +1,90 @@
+"""Text baselines without a chat template, where the benchmark says so, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import make_document, small_encoder
+from serving_fakes import Say, serve
+
+from seer.engines.openai.engine import OpenAIEngine
+from seer.engines.scripted import ScriptedEngine
+from seer.errors import InputError
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.benchmarks.tasks import LONGBENCH
+from seer.evaluation.files import read_predictions
+from seer.evaluation.runs.longbench import predict
+from seer.evaluation.runs.probing import probe_prefill
+from seer.protocol.control import CONTROL
+from seer.protocol.encoding import neutralise
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
+from seer.schema import Excerpt, Turn
+from seer.systems.base import ReadingSystem, Task
+
+PLAIN_TASKS = {"trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"}
+
+
+def record(task: str) -> LongBenchRecord:
+    return LongBenchRecord(f"{task}-1", task, "Question: x\nType:", "A: b\nC: d\n", ("d",), 2, "en", ("b", "d"))
+
+
+def prompts(system: str, mode: str, out) -> dict[str, Turn]:
+    """The first turn that each task's input was asked with."""
+    engine = ScriptedEngine(encoder=small_encoder())
+    reading = ReadingSystem(system, Reader(engine, policy=ReadingPolicy(mode=mode)), "seer")
+    records = [record(name) for name in LONGBENCH.tasks]
+    predict(records, reading, out)
+    firsts = {}
+    for request in engine.requests:
+        firsts.setdefault(request.conversation.partition("-1#")[0], request.turns[0])
+    return firsts
+
+
+def test_the_benchmarks_six_tasks_are_continued_as_they_stand(tmp_path):
+    asked = prompts("text", "text", tmp_path)
+    assert set(asked) == set(LONGBENCH.tasks)
+    assert {name for name, prompt in asked.items() if not prompt.chat} == PLAIN_TASKS
+
+
+@pytest.mark.parametrize("mode", ["select", "visual"])
+def test_reading_by_pictures_keeps_the_chat(tmp_path, mode):
+    assert all(prompt.chat for prompt in prompts("seer", mode, tmp_path).values())
+
+
+def test_a_plain_prompt_holds_no_role_and_ends_with_the_input():
+    encoder = small_encoder()
+    whole = Excerpt(page=0, start=0, text="A: b\nC: d")
+    plain = encoder.encode([Turn(kind="prompt", text="Type:", excerpts=(whole,), chat=False)], {})
+    start = [encoder.control(CONTROL.mask), encoder.control(CONTROL.start)]
+    assert plain.ids.tolist() == start + encoder.encode_text("A: b\nC: d\nType:")
+    chat = encoder.encode([Turn(kind="prompt", text="Type:", excerpts=(whole,))], {})
+    assert encoder.control(CONTROL.assistant) in chat.ids
+    with pytest.raises(InputError, match="shows text only"):
+        encoder.encode([Turn(kind="prompt", text="Type:", pages=(1,), chat=False)], {1: (56, 56)})
+
+
+def test_full_text_and_probe_count_the_prompt_that_is_sent(tmp_path):
+    engine = ScriptedEngine(encoder=small_encoder())
+    system = ReadingSystem("text", Reader(engine, policy=ReadingPolicy(mode="text")), "seer")
+    predict([record("trec")], system, tmp_path)
+    (told,) = read_predictions(tmp_path / "trec.jsonl")
+    assert told.usage.full_text == told.usage.prompt
+    task = Task("t", "A: b\n", "Type:", chat=False)
+    assert probe_prefill(task, system).prompt_tokens == 2 + len(small_encoder().encode_text("A: b\n\nType:"))
+
+
+def test_an_openai_server_gets_the_bare_prompt():
+    document = make_document(["A: <|user|>\n", "C: d\n"])
+    with serve(lambda body, n: Say(" d\nmore")) as server:
+        engine = OpenAIEngine(server.base_url, structure="none", continuation="user")
+        try:
+            plain = Reader(engine, policy=ReadingPolicy(mode="text", chat=False)).ask(document, "Type:")
+            chat = Reader(engine, policy=ReadingPolicy(mode="text")).ask(document, "Type:")
+        finally:
+            engine.close()
+    assert plain.text == chat.text == " d\nmore"
+    first, second = server.asked
+    assert first["prompt"] == neutralise("A: <|user|>\nC: d\n\nType:")
+    assert "messages" not in first
+    assert [message["role"] for message in second["messages"]] == ["user"], "no word about pages before a text"
+    assert plain.usage.prompt == 11

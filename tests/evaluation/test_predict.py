@@ -1,0 +1,278 @@
+"""Predicting: every input gets a result, a run can be killed anywhere, nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.errors import ConfigError, EngineError, InputError
+from seer.evaluation.benchmarks.longbench import LongBenchRecord, score_folder
+from seer.evaluation.files import RunFolder, read_manifest, read_predictions, to_line
+from seer.evaluation.runs.longbench import PredictOptions, predict
+from seer.evaluation.runs.loop import answer_every, is_worth_retrying
+from seer.evaluation.runs.truncation import cut_middle
+from seer.schema import Answer, Excerpt, Prediction, Status, Step, Turn, Usage
+from seer.systems.base import Task, build_system
+
+
+def records(number: int, task: str = "hotpotqa") -> list[LongBenchRecord]:
+    return [
+        LongBenchRecord(f"{task}-{n}", task, f"question {n}?", f"text {n}", (f"answer {n}",), 2, "en", None)
+        for n in range(number)
+    ]
+
+
+class Echo:
+    """Answers rightly; fails as often on an input as `failures` says, by the error given."""
+
+    name = "echo"
+
+    def __init__(self, failures: dict[str, int] | None = None, error: Exception | None = None) -> None:
+        self.left = dict(failures or {})
+        self.error = error or EngineError("no connection", retryable=True)
+        self.asked: Counter[str] = Counter()
+        self.tasks: list[Task] = []
+
+    def answer_batch(self, tasks):
+        self.tasks.extend(tasks)
+        for task in tasks:
+            self.asked[task.id] += 1
+        for task in tasks:
+            if self.left.get(task.id):
+                self.left[task.id] -= len(tasks) == 1
+                raise self.error
+        return [self.answer(task) for task in tasks]
+
+    def answer(self, task):
+        whole = Excerpt(page=1, start=0, text=task.context)
+        trace = (
+            Step(turn=Turn(kind="prompt", text=task.question, pages=(1, 2, 3), excerpts=(whole,))),
+            Step(turn=Turn(kind="answer", text="x"), finish="stop"),
+        )
+        text = f"answer {task.id.rpartition('-')[2]}"
+        return Answer(text=text, status=Status.ANSWERED, selected_pages=(2,), usage=Usage(prompt=7), trace=trace)
+
+
+def test_every_record_becomes_a_prediction(tmp_path):
+    summary = predict(records(5), Echo(), tmp_path, PredictOptions(batch_size=2))
+    assert (summary.num_inputs, summary.num_predicted, summary.num_failed) == (5, 5, 0)
+    predictions = read_predictions(tmp_path / "hotpotqa.jsonl")
+    assert [one.id for one in predictions] == [f"hotpotqa-{n}" for n in range(5)]
+    assert (predictions[0].pages, predictions[0].selected_pages, predictions[0].usage.prompt) == (3, (2,), 7)
+    assert "text 0" not in predictions[0].model_dump_json(), "the prompt's own text is not kept"
+    report = score_folder(tmp_path)
+    assert report.scores == {"hotpotqa": 100.0}
+    assert report.manifest["system"] == "echo"
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_what_fails_is_tried_again_and_then_recorded(tmp_path, concurrency):
+    system = Echo({"hotpotqa-1": 2, "hotpotqa-2": 99})
+    options = PredictOptions(batch_size=3, concurrency=concurrency, retry_rounds=3)
+    summary = predict(records(7), system, tmp_path, options)
+    assert (summary.num_predicted, summary.num_failed) == (7, 1)
+    by_id = {one.id: one for one in read_predictions(tmp_path / "hotpotqa.jsonl")}
+    assert by_id["hotpotqa-1"].status is Status.ANSWERED
+    assert by_id["hotpotqa-2"].status is Status.FAILED
+    assert by_id["hotpotqa-2"].cause == "EngineError: no connection (after 4 attempts)"
+    assert score_folder(tmp_path).scores == {"hotpotqa": 85.71}, "six of seven: the failure is in the denominator"
+
+
+def test_an_unforeseen_error_is_logged_and_recorded(tmp_path, caplog):
+    with caplog.at_level(logging.ERROR):
+        summary = predict(records(3), Echo({"hotpotqa-1": 9}, ZeroDivisionError("oops")), tmp_path)
+    assert summary.num_failed == 1
+    assert "ZeroDivisionError" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_system_that_loses_answers_fails_by_name():
+    class Loses(Echo):
+        def answer_batch(self, tasks):
+            return []
+
+    (answer,) = answer_every([Task("1", "text", "question")], Loses())
+    assert "gave 0 answers to 1 questions" in answer.cause
+
+
+def test_one_question_that_cannot_be_asked_fails_alone():
+    system = build_system("seer", engine="scripted")
+    engine = system.reader.engine
+    answers = system.answer_batch([Task("1", "text", "who?"), Task("2", "text", " "), Task("3", "", "who?")])
+    assert [answer.status for answer in answers] == [Status.ANSWERED, Status.FAILED, Status.FAILED]
+    assert "question is empty" in answers[1].cause
+    assert len(engine.requests) == 2, "the others are not asked again"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "again"), [("engine", "call", True), ("request", "prompt", False), ("", "call", False)]
+)
+def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(fault, kind, again):
+    step = Step(turn=Turn(kind=kind), finish="stop" if kind == "call" else "")
+    answer = Answer(text="", status=Status.FAILED, cause="why", fault=fault, trace=(step,))
+    assert is_worth_retrying(answer) == again
+
+
+def test_silence_is_not_retried(tmp_path):
+    class Silent(Echo):
+        def answer(self, task):
+            step = Step(turn=Turn(kind="think", text="and so on"), finish="length")
+            return Answer(text="", status=Status.FAILED, cause="no answer within the token limit", trace=(step,))
+
+    system = Silent()
+    assert predict(records(2), system, tmp_path).num_failed == 2
+    assert set(system.asked.values()) == {1}
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    predict(records(3), Echo(), tmp_path)
+    system = Echo()
+    summary = predict(records(6), system, tmp_path)
+    assert (summary.num_already_done, summary.num_predicted) == (3, 3)
+    assert sorted(system.asked) == ["hotpotqa-3", "hotpotqa-4", "hotpotqa-5"]
+    manifest = read_manifest(tmp_path)
+    assert manifest["num_inputs"] == {"hotpotqa": 6}
+    assert len(manifest["sessions"]) == 2
+
+
+def test_failures_are_done_again_when_asked_for(tmp_path):
+    options = PredictOptions(retry_rounds=0, batch_size=1)
+    predict(records(3), Echo({"hotpotqa-1": 9}), tmp_path, options)
+    again = Echo()
+    assert predict(records(3), again, tmp_path, options).num_failed == 1
+    assert not again.asked
+    assert predict(records(3), again, tmp_path, PredictOptions(retry_failed=True)).num_failed == 0
+    assert again.asked == {"hotpotqa-1": 1}
+    assert len(read_predictions(tmp_path / "hotpotqa.jsonl")) == 3
+
+
+@settings(deadline=None, max_examples=30)
+@given(cut=st.integers(0, 10_000))
+def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut):
+    folder = tmp_path_factory.mktemp("run")
+    predict(records(4), Echo(), folder)
+    file = folder / "hotpotqa.jsonl"
+    content = file.read_bytes()
+    os.truncate(file, cut % (len(content) + 1))
+    predict(records(4), Echo(), folder)
+    assert sorted(one.id for one in read_predictions(file)) == [f"hotpotqa-{n}" for n in range(4)]
+    assert score_folder(folder).scores == {"hotpotqa": 100.0}
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    """A real process, killed by SIGKILL in the midst of its work."""
+    script = textwrap.dedent(
+        """
+        import sys, time
+        sys.path.insert(0, sys.argv[2])
+        from tests.evaluation.test_predict import Echo, records
+        from seer.evaluation.runs.longbench import PredictOptions, predict
+
+        class Slow(Echo):
+            def answer_batch(self, tasks):
+                time.sleep(0.01)
+                return super().answer_batch(tasks)
+
+        predict(records(500), Slow(), sys.argv[1], PredictOptions(batch_size=1))
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parents[2])])
+    file = tmp_path / "hotpotqa.jsonl"
+    while not (file.exists() and file.stat().st_size > 2000):
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    whole = file.read_bytes().count(b"\n")
+    assert 0 < whole < 500
+    system = Echo()
+    summary = predict(records(500), system, tmp_path)
+    assert summary.num_already_done == whole
+    assert sum(system.asked.values()) == 500 - whole
+    assert len({one.id for one in read_predictions(file)}) == 500
+
+
+def test_two_processes_cannot_write_to_one_run(tmp_path):
+    with RunFolder(tmp_path), pytest.raises(InputError, match="another process"):
+        predict(records(1), Echo(), tmp_path)
+    predict(records(1), Echo(), tmp_path)
+
+
+def test_another_run_in_the_same_folder_is_refused(tmp_path):
+    predict(records(1), Echo(), tmp_path, describe={"model": "a", "list": (1, 2)})
+    predict(records(1), Echo(), tmp_path, describe={"model": "a", "list": (1, 2)})
+    with pytest.raises(ConfigError, match="model 'a', not 'b'"):
+        predict(records(1), Echo(), tmp_path, describe={"model": "b", "list": (1, 2)})
+
+
+def test_what_a_system_is_given(tmp_path):
+    system = Echo()
+    code = LongBenchRecord("c1", "repobench-p", "def f(", "import x\n", ("):",), 1, "en", None)
+    options = PredictOptions(reasoning_tokens=100, gold_pages={"c1": (2, 3)}, page_budgets={"c1": 2})
+    predict([code, *records(1)], system, tmp_path, options)
+    first, second = system.tasks
+    assert (first.context, first.max_new_tokens) == ("import x\ndef f(", 164)
+    assert (first.gold_pages, first.selector_pages) == ((2, 3), 2)
+    assert second.question.endswith("question 0?")
+    assert second.max_new_tokens == 132
+
+
+def test_bad_input_is_refused_before_anything_is_asked(tmp_path):
+    with pytest.raises(InputError, match="no inputs"):
+        predict([], Echo(), tmp_path)
+    with pytest.raises(InputError, match="stands twice"):
+        predict(records(1) * 2, Echo(), tmp_path)
+    with pytest.raises(InputError, match="batch_size is 0"):
+        PredictOptions(batch_size=0)
+
+
+def test_what_would_fail_every_input_is_refused_at_once(tmp_path):
+    system = Echo()
+    with pytest.raises(InputError, match="no template for 'hotpotqa'"):
+        predict(records(2), system, tmp_path, PredictOptions(templates={"trec": "{context} {input}"}))
+    with pytest.raises(InputError, match="needs a tokenizer"):
+        predict(records(2), system, tmp_path, PredictOptions(max_context_tokens=10))
+    assert not system.asked
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_no_tokenizer_takes_fails_alone(tmp_path):
+    def count(text: str) -> int:
+        if "text 1" in text:
+            raise RuntimeError("no such token")
+        return len(text)
+
+    system = Echo()
+    options = PredictOptions(max_context_tokens=4, retry_rounds=0)
+    summary = predict(records(3), system, tmp_path, options, count_tokens=count)
+    assert summary.num_failed == 1
+    assert [task.context for task in system.tasks] == ["te 0", "te 2"], "the middle is cut"
+    by_id = {one.id: one for one in read_predictions(tmp_path / "hotpotqa.jsonl")}
+    assert by_id["hotpotqa-1"].cause == "RuntimeError: no such token"
+
+
+def test_a_prediction_with_a_lone_surrogate_can_be_written():
+    line = to_line(Prediction(id="1", task="lcc", pred="a\ud800b\u2028\n", answers=(), status=Status.ANSWERED))
+    assert json.loads(line)["pred"] == "a?b\u2028\n"
+    assert "\n" not in line
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200), st.integers(2, 60))
+def test_the_middle_is_cut(text, max_tokens):
+    cut = cut_middle(text, max_tokens, len)
+    if len(text) <= max_tokens:
+        assert cut == text
+    else:
+        assert len(cut) == max_tokens
+        assert cut == text[: max_tokens // 2] + text[len(text) - (max_tokens - max_tokens // 2) :]

@@ -1,0 +1,208 @@
+"""The report: every table under its conditions, papers marked, nothing from outside becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seer.errors import InputError
+from seer.evaluation.analysis.runs import Run, load_run
+from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord
+from seer.evaluation.cli import app
+from seer.evaluation.files import MANIFEST_NAME, to_line
+from seer.evaluation.reports.report import build_report, write_report
+from seer.schema import Prediction, Status, Step, Turn, Usage
+from seer.web.page import to_html
+from seer.web.tables import columns, to_json, to_markdown
+
+HOSTILE = "<script>alert(1)</script> | `x` **b** [l](u)\n# h\n{x}"
+
+
+def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
+    """Twelve inputs of two tasks, of which the first `wrong` of each task are wrong and one fails."""
+    folder.mkdir()
+    for task in ("hotpotqa", "trec"):
+        lines = []
+        for number in range(6):
+            failed = number == 5
+            turns = [Turn(kind="prompt", text=f"{HOSTILE} {number}?", pages=(1, 2)), Turn(kind="call", pages=(1,))]
+            turns += [Turn(kind="think", text=HOSTILE), Turn(kind="call"), Turn(kind="think", text="so")]
+            one = Prediction(
+                id=f"{task}-{number}",
+                task=task,
+                pred="" if failed else HOSTILE if number < wrong else "Food",
+                answers=("Food",),
+                all_classes=("Food", "Date"),
+                status=Status.FAILED if failed else Status.ANSWERED,
+                cause=HOSTILE if failed else "",
+                pages=2,
+                selected_pages=(1,),
+                usage=Usage(vision=30, retrieved=5, prompt=50, completion=4, full_text=100),
+                seconds=0.5,
+                trace=tuple(Step(turn=turn) for turn in turns),
+            )
+            lines.append(f"{to_line(one)}\n")
+        (folder / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
+    told = {"system": "seer", "prompts": "seer", "sessions": [{"versions": {"jieba": "0.42.1"}, "batch_size": 3}]}
+    told |= {"num_inputs": {"hotpotqa": 6, "trec": 6}} | manifest
+    (folder / MANIFEST_NAME).write_text(json.dumps(told), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    folders = [
+        write_run(tmp_path / "full", 1),
+        write_run(tmp_path / "pictures", 3, system="visual"),
+        write_run(tmp_path / "none", 4, system="seer-k0"),
+        write_run(tmp_path / "one", 2, policy={"max_pages": 1}),
+    ]
+    return [load_run(folder) for folder in folders]
+
+
+def test_all_sections_are_made_where_the_runs_allow_them(runs):
+    report = build_report(runs, gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": (2,), "trec-0": ()})
+    assert [section.title for section in report.sections] == [
+        *("Runs", "Scores", "Paired comparison", "Tokens", "Pages selected", "Page selection", "Retrieval scope"),
+        *("Where retrieval helps", "Time", "Failures", "Cases"),
+    ]
+    assert [section.title for section in build_report(runs[:1]).sections] == [
+        *("Runs", "Scores", "Tokens", "Pages selected", "Time", "Failures", "Cases")
+    ]
+
+
+def test_every_table_tells_its_conditions(runs):
+    tables = [table for section in build_report(runs).sections for table in section.tables]
+    assert len(tables) > 10
+    for table in tables:
+        for told in ("official post-processing", "difflib", "prompts seer", "jieba 0.42.1", "Failed inputs: "):
+            assert told in table.note, table.title
+        for row in table.rows:
+            assert len(row.cells) == len(table.columns), table.title
+            assert ("(paper)" in str(row.cells[0])) == (row.kind == "paper"), "figures of papers are marked"
+
+
+def test_the_numbers_of_the_report(runs):
+    result = to_json(build_report(runs, gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": (2,), "trec-0": ()}))
+    assert result["runs"]["full"]["macro"] == 66.67
+    tables = {table["title"]: table for table in result["tables"]}
+    scope = tables["Scores by number of retrieved pages"]["rows"][0]
+    assert scope[1:] == [pytest.approx(value, abs=0.02) for value in (16.67, 50.0, 66.67, 50.0, 66.67)]
+    difference = tables["Difference of overall scores"]["rows"][0]
+    assert difference[:3] == ["pictures", "full", pytest.approx(-100 / 3)]
+    assert difference[6:] == [12, 0, 4, 0]
+    tokens = tables["Prompt tokens, means over tasks"]["rows"][0]
+    assert tokens[1:8] == [20, 30, 5, 50, 4, 100, 2]
+    pages = tables["Page selection"]["rows"][0]
+    assert pages[1:8] == [0.5, 0.5, 0.5, 1, 2, pytest.approx(1 / 3), 3]
+    assert tables["Time per sample"]["rows"][0][1] == 0.5
+    cells = tables["full, by number of selected pages, minus the task's score by pictures"]["rows"][0]
+    assert cells[2] == pytest.approx(66.67 - 33.33, abs=0.01)
+
+
+def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
+    text = "The ruin lies behind the hill. " * 300
+    records = [
+        LongBenchRecord(f"hotpotqa-{n}", "hotpotqa", "Where is the ruin?", text, ("x",), 1, "en", None)
+        for n in range(2)
+    ]
+    report = build_report(runs[:1], gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": ()}, records=records)
+    (section,) = (section for section in report.sections if section.title == "Page selection")
+    assert [table.title for table in section.tables] == [
+        *("Page selection", "full beside other selectors", "full beside other selectors, by task")
+    ]
+    rows = {row.cells[0]: row.cells for row in section.tables[1].rows}
+    assert rows["full"][3] == rows["first, matched budget"][3] == rows["oracle"][3] == 1
+    (by_task,) = section.tables[2].rows
+    assert by_task.cells == ("hotpotqa", 1, 1, 1, 1, 0.5, 2)
+    shown = next(section for section in report.sections if section.title == "Pages and selections")
+    captions = [[picture.caption for picture in case.pictures] for case in shown.cases]
+    assert captions == [["page 1 · selected"], ["page 1 · selected · gold"]], "a success, then a failure"
+    told = [field for field in shown.cases[0].fields if field[0] in ("selected", "reasoning")]
+    assert told == [("selected", "pages 1"), ("reasoning", HOSTILE), ("selected", "no page"), ("reasoning", "so")]
+    page = to_html(report)
+    tags = Tags()
+    tags.feed(page)
+    assert all(address.startswith("data:image/png;base64,") for address in tags.loads)
+
+
+def test_a_partial_run_is_named_under_every_table(tmp_path):
+    folder = write_run(tmp_path / "part", 1, num_inputs={"hotpotqa": 9, "trec": 6})
+    report = build_report([load_run(folder, partial=True)])
+    assert all("PARTIAL: part lacks 3 inputs" in table.note for section in report.sections for table in section.tables)
+    assert "PARTIAL, 3 inputs missing" in report.summary[0]
+
+
+class Tags(HTMLParser):
+    """Counts scripts, checks that tags close, and keeps every address that the page would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts = 0
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.scripts += tag == "script"
+        self.loads += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(runs):
+    page = to_html(build_report(runs, title=HOSTILE))
+    tags = Tags()
+    tags.feed(page)
+    assert (tags.scripts, tags.open, tags.loads) == (1, [], [])
+    assert "alert(1)</script>" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_markdown_keeps_a_models_words_from_being_markup(runs):
+    text = to_markdown(build_report(runs))
+    assert "<script>" not in text
+    for line in text.splitlines():
+        assert not line.startswith("# h")
+        if line.startswith("|") and not line.startswith("|--"):
+            assert re.sub(r"\\\|", "", line).endswith("|")
+    assert "\\*\\*b\\*\\*" in text
+
+
+def test_names_tell_runs_apart(runs):
+    with pytest.raises(InputError, match="two runs are named 'full'"):
+        build_report([runs[0], runs[0]])
+    with pytest.raises(InputError, match="nothing to report"):
+        build_report([])
+
+
+def test_a_published_run_beside_ours(runs, shared_data, tmp_path):
+    published = load_run(shared_data / "longbench/predictions/llama3-8b-instruct")
+    report = build_report([runs[0], published])
+    paths = write_report(report, tmp_path / "out")
+    assert [path.name for path in paths] == ["report.md", "report.html", "report.json"]
+    assert json.loads(paths[2].read_text(encoding="utf-8"))["runs"]["llama3-8b-instruct"]["macro"] == 47.48
+    tokens = next(section for section in report.sections if section.title == "Tokens")
+    assert "Left out, since they hold no such records: llama3-8b-instruct" in tokens.tables[0].note
+
+
+def test_the_command(tmp_path):
+    first = write_run(tmp_path / "a", 1)
+    second = write_run(tmp_path / "b", 2, num_inputs={"hotpotqa": 7, "trec": 6})
+    result = CliRunner().invoke(app, ["report", str(first), str(second), "--out", str(tmp_path / "out"), "--partial"])
+    assert result.exit_code == EXIT_GAPS, result.output
+    assert (tmp_path / "out/report.html").is_file()
+
+
+def test_columns_by_their_short_form():
+    plain, two, signed, odd = columns("name", "F1:2", "gain:+1", "run: a")
+    assert (plain.show("x"), two.show(0.5), signed.show(0.25), odd.name) == ("x", "0.50", "+0.2", "run: a")
+    assert (plain.show(1234), plain.show(None)) == ("1,234", "–")
