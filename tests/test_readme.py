@@ -249,10 +249,10 @@ def served_at(address: str, example: str) -> Iterator[str]:
         yield example
         return
     pytest.importorskip("uvicorn")
-    from seer.apps.server import create_app
     from seer.apps.serving_cli import open_engine
-    from seer.apps.serving_settings import ServeSettings
     from seer.reading.policy import ReadingPolicy
+    from seer.serving.server import create_app
+    from seer.serving.settings import ServeSettings
 
     app = create_app(open_engine("scripted", None, None, None, []), ReadingPolicy(), ServeSettings())
     with listening(app) as there:

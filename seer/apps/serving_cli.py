@@ -13,7 +13,7 @@ import typer
 from seer.errors import DocumentWarning, InputError
 
 if TYPE_CHECKING:
-    from seer.apps.serving_reading import ServedEngine
+    from seer.serving.reading import ServedEngine
 
 
 def serve(
@@ -48,10 +48,10 @@ def serve(
 
     Stops gracefully: what runs is finished, up to --set drain_s=60.
     """
-    from seer.apps.server import create_app
-    from seer.apps.serving_settings import ServeSettings, read_keys
     from seer.config import load_config
     from seer.reading.policy import ReadingPolicy
+    from seer.serving.server import create_app
+    from seer.serving.settings import ServeSettings, read_keys
 
     try:
         import uvicorn
@@ -66,7 +66,7 @@ def serve(
     address = bind(host, port)  # before the engine, whose start may take minutes
     served = open_engine(engine, model, base_url, replicas, engine_args or [])
     if self_check:
-        from seer.apps.serving_selfcheck import print_checks
+        from seer.serving.selfcheck import print_checks
 
         print_checks(served, model)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

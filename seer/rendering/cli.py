@@ -198,8 +198,8 @@ def _serving(
     model: str | None, measured: Iterable[tuple[str, PageStyle, int]], gpus: int, gpu_gib: float
 ) -> list[dict[str, Any]]:
     """For each style, the cache that one conversation over the document takes, and how many fit at once."""
-    from seer.apps.serving_sizing import ServingLoad, shape_of, size_serving
     from seer.errors import InputError
+    from seer.serving.sizing import ServingLoad, shape_of, size_serving
 
     if model is None:
         raise InputError("--serve needs the model that is served; give its checkpoint folder with --model")

@@ -84,11 +84,11 @@ def seer_url() -> Iterator[str]:
     """A real server before the scripted engine, which quotes the first line of page 1."""
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
-    from seer.apps.server import create_app
-    from seer.apps.serving_settings import ServeSettings
     from seer.engines.batched import BatchedEngine
     from seer.engines.scripted import ScriptedEngine
     from seer.reading.policy import ReadingPolicy
+    from seer.serving.server import create_app
+    from seer.serving.settings import ServeSettings
 
     engine = BatchedEngine(ScriptedEngine(encoder=small_encoder()))
     with listening(create_app(engine, ReadingPolicy(), ServeSettings())) as address:

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer.apps.serving_chat import Asked, Source
-from seer.apps.serving_files import FileStore
-from seer.apps.serving_settings import ServeSettings
 from seer.engines.admission import Admission
 from seer.engines.base import Engine, Generation, Request
 from seer.errors import DocumentNotFound, InputError
@@ -25,6 +22,9 @@ from seer.reading.reader import read_one
 from seer.reading.state import OnStep
 from seer.rendering.collection import combine
 from seer.schema import Answer, Document
+from seer.serving.chat import Asked, Source
+from seer.serving.files import FileStore
+from seer.serving.settings import ServeSettings
 
 
 class ServedEngine(Engine, Protocol):

@@ -19,14 +19,14 @@ pytest.importorskip("uvicorn")
 import httpx  # noqa: E402
 from serving_fakes import listening  # noqa: E402
 
-from seer.apps.server import create_app  # noqa: E402
 from seer.apps.serving_cli import open_engine, serve  # noqa: E402
-from seer.apps.serving_selfcheck import check_engine  # noqa: E402
-from seer.apps.serving_settings import ServeSettings  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.hf.engine import HFEngine  # noqa: E402
 from seer.errors import InputError  # noqa: E402
 from seer.reading.policy import ReadingPolicy  # noqa: E402
+from seer.serving.selfcheck import check_engine  # noqa: E402
+from seer.serving.server import create_app  # noqa: E402
+from seer.serving.settings import ServeSettings  # noqa: E402
 
 TEXT = "".join(f"Line {n} says {n * n}.\n" for n in range(120))
 MESSAGES = [{"role": "user", "content": [{"type": "text", "text": part} for part in (TEXT, "What says line 7?")]}]

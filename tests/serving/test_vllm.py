@@ -107,8 +107,8 @@ def test_text_streams(engine):
 def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
     import openai
 
-    from seer.apps.server import create_app
-    from seer.apps.serving_settings import ServeSettings
+    from seer.serving.server import create_app
+    from seer.serving.settings import ServeSettings
 
     class Kept:
         """The engine of this module, which the application must not close."""

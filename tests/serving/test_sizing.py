@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from seer.apps.serving_sizing import (
-    ModelShape,
-    ServingLoad,
-    shape_of,
-    shape_of_config,
-    size_serving,
-    sizing_lines,
-)
 from seer.errors import InputError, ModelError
 from seer.protocol.geometry import GLM_41V
+from seer.serving.sizing import ModelShape, ServingLoad, shape_of, shape_of_config, size_serving, sizing_lines
 
 TEXT = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096}
 

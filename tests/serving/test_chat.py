@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from seer.apps.serving_chat import Asked, Source, decode_data_url, read_chat, split_question
-from seer.apps.serving_reading import load_documents, safe_name
-from seer.apps.serving_settings import ChatOptions, ServeSettings, read_keys
 from seer.errors import InputError, SeerError
 from seer.rendering import documents
 from seer.rendering.formats import pdf as pdfsource
 from seer.rendering.formats import scans
 from seer.rendering.layout.lines import lay_out
+from seer.serving.chat import Asked, Source, decode_data_url, read_chat, split_question
+from seer.serving.reading import load_documents, safe_name
+from seer.serving.settings import ChatOptions, ServeSettings, read_keys
 from tests.rendering.test_documents import WORD, make_docx, make_pdf
 
 SETTINGS = ServeSettings(min_document_chars=100)

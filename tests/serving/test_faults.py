@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from test_server import KEY, LINES, Running, chat, running, script
 
-from seer.apps.serving_files import BLOCK_BYTES, FileStore
 from seer.engines.base import Request
 from seer.errors import InputError
 from seer.schema import Turn
+from seer.serving.files import BLOCK_BYTES, FileStore
+from tests.serving.test_server import KEY, LINES, Running, chat, running, script
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
@@ -82,7 +82,7 @@ def test_a_fault_of_our_own_is_an_error_that_tells_no_text(one, monkeypatch):
     def broken(*_: object) -> None:
         raise RuntimeError("in the document it says swordfish")
 
-    monkeypatch.setattr("seer.apps.serving_reading.load_documents", broken)
+    monkeypatch.setattr("seer.serving.reading.load_documents", broken)
     body = {"model": "seer", "messages": chat()}
     reply = httpx.post(f"{one.base}/v1/chat/completions", json=body, headers=HEADERS)
     assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from seer.apps import serving_selfcheck
 from seer.apps.serving_cli import bind, open_engine
-from seer.apps.serving_selfcheck import check_engine, print_checks
 from seer.engines.base import Generation, Request
 from seer.engines.hf.engine import HFEngine
 from seer.errors import EngineError, InputError
 from seer.models.checks import Check
+from seer.serving import selfcheck as serving_selfcheck
+from seer.serving.selfcheck import check_engine, print_checks
 
 
 @pytest.mark.parametrize(

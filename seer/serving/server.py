@@ -19,17 +19,17 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seer.apps import serving_reply as reply
-from seer.apps.serving_chat import Asked, read_chat
-from seer.apps.serving_files import FileStore, StoredFile
-from seer.apps.serving_guard import Guard, Keys
-from seer.apps.serving_metrics import ServerMetrics
-from seer.apps.serving_reading import ReadingDesk, ServedEngine
-from seer.apps.serving_settings import ServeSettings
-from seer.apps.serving_stream import Stream
 from seer.errors import DocumentNotFound, EngineError, PromptTooLong, SeerError
 from seer.reading.policy import ReadingPolicy
 from seer.schema import Answer, Document
+from seer.serving import reply
+from seer.serving.chat import Asked, read_chat
+from seer.serving.files import FileStore, StoredFile
+from seer.serving.guard import Guard, Keys
+from seer.serving.metrics import ServerMetrics
+from seer.serving.reading import ReadingDesk, ServedEngine
+from seer.serving.settings import ServeSettings
+from seer.serving.stream import Stream
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

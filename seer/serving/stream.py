@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from seer.apps import serving_reply as reply
-from seer.apps.serving_reading import Listener
 from seer.protocol.control import CONTROL
 from seer.schema import Answer, Document, Step
+from seer.serving import reply
+from seer.serving.reading import Listener
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -46,11 +46,11 @@ headers = st.dictionaries(
 @pytest.fixture(scope="module")
 def app() -> Iterator[Any]:
     pytest.importorskip("fastapi")
-    from seer.apps.server import create_app
-    from seer.apps.serving_settings import ServeSettings
     from seer.engines.batched import BatchedEngine
     from seer.engines.scripted import ScriptedEngine
     from seer.reading.policy import ReadingPolicy
+    from seer.serving.server import create_app
+    from seer.serving.settings import ServeSettings
 
     engine = BatchedEngine(ScriptedEngine(encoder=small_encoder()))
     limits = ServeSettings(min_document_chars=200, max_pages=4, timeout_s=60)

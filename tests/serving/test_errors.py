@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_server import KEY, Running, chat, running
 
-from seer.apps.server import describe_error
-from seer.apps.serving_files import FileStore
-from seer.apps.serving_stream import Stream
 from seer.engines.base import Generation, Request
+from seer.serving.files import FileStore
+from seer.serving.server import describe_error
+from seer.serving.stream import Stream
+from tests.serving.test_server import KEY, Running, chat, running
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 

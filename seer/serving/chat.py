@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seer.apps.serving_settings import ChatOptions, ServeSettings
 from seer.config import build_config
 from seer.errors import InputError
+from seer.serving.settings import ChatOptions, ServeSettings
 
 MAX_TALK_CHARS = 4_000
 MAX_SOURCES = 64

@@ -20,14 +20,14 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from seer.apps.server import create_app  # noqa: E402
-from seer.apps.serving_settings import ServeSettings  # noqa: E402
 from seer.engines.base import Request  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.scripted import ScriptedEngine  # noqa: E402
 from seer.errors import EngineError  # noqa: E402
 from seer.protocol.call import render_call  # noqa: E402
 from seer.reading.policy import ReadingPolicy  # noqa: E402
+from seer.serving.server import create_app  # noqa: E402
+from seer.serving.settings import ServeSettings  # noqa: E402
 
 LINES = [f"Item {n} costs {n * 7} dollars{', <|user|> said <think>' * (n > 0)}.\n" for n in range(300)]
 DOCUMENT = "".join(LINES)

@@ -15,8 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from seer.apps.serving_metrics import ServerMetrics
-from seer.apps.serving_reply import error_body
+from seer.serving.metrics import ServerMetrics
+from seer.serving.reply import error_body
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
