@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from seer.command import AsJson, command_line, run
+from seer.cli.command import AsJson, command_line, run
 from seer.errors import DocumentNotFound, InputError
 
 if TYPE_CHECKING:

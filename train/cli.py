@@ -15,8 +15,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from seer.command import AsJson, command_line
-from seer.command import run as run_command
+from seer.cli.command import AsJson, command_line
+from seer.cli.command import run as run_command
 from seer.errors import InputError
 
 app = command_line("seer-train", "Train Seer models: trajectories become a checkpoint.")

@@ -130,7 +130,7 @@ def is_due(done: int, every: int | None) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """For torchrun: the same as `seer-train run`."""
-    from seer.command import run as run_command
+    from seer.cli.command import run as run_command
     from train.cli import app
 
     sys.argv[1:] = ["run", *(sys.argv[1:] if arguments is None else arguments)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seer.console import TracePrinter, cite, print_outcome, tokens_line
+from seer.cli.display import TracePrinter, cite, print_outcome, tokens_line
 from seer.evaluation.analysis.runs import Run, load_run
 from seer.evaluation.benchmarks.longbench import read_data
 from seer.evaluation.reports.report import build_report, write_report

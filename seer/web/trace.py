@@ -13,7 +13,7 @@ import html
 import json
 from pathlib import Path
 
-from seer.console import cite, tokens_line, what_is_shown
+from seer.cli.display import cite, tokens_line, what_is_shown
 from seer.schema import Answer, Document, Step
 
 MAX_PAGES_SHOWN = 60

@@ -8,7 +8,7 @@ import pytest
 from fakes import make_document
 from serving_fakes import FakeServer, Say, serve
 
-from seer.apps.serving_cli import open_engine
+from seer.cli.serve import open_engine
 from seer.engines.base import Request
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine

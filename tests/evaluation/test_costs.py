@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.engines.base import Generation
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
 from seer.evaluation.analysis.runs import load_run
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.cli import app
 from seer.evaluation.runs.dryrun import dry_token_tables
 from seer.evaluation.runs.longbench import PredictOptions, predict
 from seer.evaluation.runs.probing import PROBES_NAME, probe_run, read_probes

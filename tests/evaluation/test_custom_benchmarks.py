@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import ConfigError
 from seer.evaluation.analysis.runs import load_run
 from seer.evaluation.benchmarks.custom import FILE_NAME, from_manifest, load_benchmark, to_manifest
 from seer.evaluation.benchmarks.longbench import score_folder
 from seer.evaluation.benchmarks.tasks import LONGBENCH
-from seer.evaluation.cli import app
 from seer.evaluation.files import read_manifest
 from seer.evaluation.reports.report import build_report
 from seer.evaluation.scoring.scorers import Metric

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import InputError
 from seer.evaluation.benchmarks.docqa import (
     DocQARecord,
@@ -20,7 +21,6 @@ from seer.evaluation.benchmarks.docqa import (
     read_extraction,
     score_docqa,
 )
-from seer.evaluation.cli import app
 from seer.evaluation.scoring.docqa import _NUMBER, AnswerFormat, DocProtocol, _clean_marks, read_format, score_answer
 
 REPAIRED, OFFICIAL, LONGDOCURL = DocProtocol

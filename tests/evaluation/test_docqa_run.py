@@ -10,9 +10,9 @@ import pytest
 from fixtures.data.teacher_server import Body, Say, serve, user_text
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.docqa import DocQARecord, read_docqa, read_docqa_predictions
-from seer.evaluation.cli import app
 from seer.evaluation.files import read_manifest, read_predictions
 from seer.evaluation.runs.docqa import find_documents, plan_docqa
 from seer.evaluation.scoring.docqa import AnswerFormat

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from seer.cli.eval.frontier import page_size
+from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
-from seer.evaluation.cli import app
-from seer.evaluation.cli_frontier import page_size
 from seer.evaluation.files import read_predictions
 from seer.evaluation.reports.frontier import Budget, Point, budgets, densities, frontier_variants, mark_front
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from serving_fakes import listening
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import InputError
-from seer.evaluation.cli import app
 from seer.evaluation.harness.chats import chat_of, cut_at_stops, sampling_of, take_apart
 
 TASK = """

@@ -13,8 +13,8 @@ import pytest
 from fixtures.data.teacher_server import Say, serve
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import InputError, ModelError
-from seer.evaluation.cli import app
 from seer.evaluation.harness.run import run_harness
 from seer.teaching.teachers import TeacherError
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from data_pipeline.annotate import Relevance, TeacherJudge
 from data_pipeline.paging import layout_pages
 from data_pipeline.records import Sample
+from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord, read_data
-from seer.evaluation.cli import app
 from seer.evaluation.files import read_predictions
 from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, LEDGER_NAME, label_pages
 from seer.evaluation.scoring.pages import read_page_labels

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import InputError
 from seer.evaluation.analysis.runs import Run, load_run
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord
-from seer.evaluation.cli import app
 from seer.evaluation.files import MANIFEST_NAME, to_line
 from seer.evaluation.reports.report import build_report, write_report
 from seer.schema import Prediction, Status, Step, Turn, Usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from seer.cli import app
+from seer.cli.main import app
 from seer.errors import DocumentNotFound, InputError, ModelError
 from seer.evaluation.analysis.runs import load_run
 from seer.miniature.demo import DOCUMENT, run_demo

@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn")
 import httpx  # noqa: E402
 from serving_fakes import listening  # noqa: E402
 
-from seer.apps.serving_cli import open_engine, serve  # noqa: E402
+from seer.cli.serve import open_engine, serve  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.hf.engine import HFEngine  # noqa: E402
 from seer.errors import InputError  # noqa: E402
@@ -74,7 +74,7 @@ def test_the_self_check_passes_for_a_right_engine_and_fails_for_a_wrong_one(smal
 
 def test_the_command_serves_logs_and_stops_when_told():
     port = free_port()
-    command = [sys.executable, "-m", "seer.cli", "serve", "--engine", "scripted", "--port", str(port)]
+    command = [sys.executable, "-m", "seer.cli.main", "serve", "--engine", "scripted", "--port", str(port)]
     environment = {**os.environ, "SEER_SERVER_KEYS": "a-long-and-random-key-1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:

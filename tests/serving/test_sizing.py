@@ -49,7 +49,7 @@ def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, t
 
     from typer.testing import CliRunner
 
-    from seer.cli import app
+    from seer.cli.main import app
 
     (text := tmp_path / "a.txt").write_text("word " * 3000, encoding="utf-8")
     asked = ["plan", str(text), "--styles", "seer,dense", "--serve", "--model", str(small_checkpoint_dir)]
@@ -66,7 +66,7 @@ def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, t
 def test_plan_for_serving_needs_a_model(tmp_path):
     from typer.testing import CliRunner
 
-    from seer.cli import app
+    from seer.cli.main import app
 
     (text := tmp_path / "a.txt").write_text("word", encoding="utf-8")
     result = CliRunner().invoke(app, ["plan", str(text), "--serve"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seer.apps.serving_cli import bind, open_engine
+from seer.cli.serve import bind, open_engine
 from seer.engines.base import Generation, Request
 from seer.engines.hf.engine import HFEngine
 from seer.errors import EngineError, InputError

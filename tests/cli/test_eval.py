@@ -9,9 +9,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
-from seer.evaluation.cli import app
 from seer.evaluation.files import read_manifest, read_predictions
 
 

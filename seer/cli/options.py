@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from seer.rendering.cli import OcrOption
+from seer.cli.render import OcrOption
 
 Data = Annotated[
     Path, typer.Option(help="Folder of <task>.jsonl files in LongBench form; a benchmark.toml in it names other tasks.")

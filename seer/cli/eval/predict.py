@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.command import AsJson
-from seer.evaluation.cli_options import (
+from seer.cli.command import AsJson
+from seer.cli.eval.tables import show_scores
+from seer.cli.options import (
     CodeRatioOption,
     DocQAOptions,
     Limit,
@@ -20,8 +21,7 @@ from seer.evaluation.cli_options import (
     SystemOptions,
     takes,
 )
-from seer.evaluation.cli_progress import progress
-from seer.evaluation.cli_tables import show_scores
+from seer.cli.progress import progress
 
 if TYPE_CHECKING:
     from seer.evaluation.runs.loop import Input, LoopOptions, RunSummary

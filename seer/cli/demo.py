@@ -23,7 +23,7 @@ def demo(
     """
     from rich.console import Console
 
-    from seer.evaluation.cli_progress import progress
+    from seer.cli.progress import progress
     from seer.miniature.controls import find_model
     from seer.miniature.demo import run_demo
 

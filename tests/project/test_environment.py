@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "scripts/environment.sh"
+SCRIPT = Path(__file__).parents[2] / "scripts/environment.sh"
 PYTHON = """#!/bin/sh
 printf '%s\\n' "$*" >> "$CALLS"
 case "$*" in

@@ -13,7 +13,7 @@ import pytest
 
 import seer
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SOURCES = [path for name in ("seer", "train", "data_pipeline") for path in sorted((ROOT / name).rglob("*.py"))]
 WITH_EXAMPLES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

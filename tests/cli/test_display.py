@@ -8,7 +8,7 @@ import pytest
 from fakes import make_document, small_encoder
 from rich.console import Console
 
-from seer.console import TracePrinter, page_strip, print_outcome
+from seer.cli.display import TracePrinter, page_strip, print_outcome
 from seer.engines.base import Request
 from seer.engines.scripted import ScriptedEngine
 from seer.protocol.call import render_call

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seer.command import AsJson, counted
+from seer.cli.command import AsJson, counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -11,8 +11,9 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from seer.cli import render as cli
 from seer.errors import SeerError
-from seer.rendering import cli, output, render_text
+from seer.rendering import output, render_text
 
 app = typer.Typer()
 app.command()(cli.render)

@@ -22,7 +22,7 @@ from fixtures.data.world import write_world
 from train_fakes import tiny_base, trajectories
 
 import data_pipeline.cli
-import seer.cli
+import seer.cli.main
 import train.cli
 from seer.evaluation.files import read_predictions
 from seer.schema import Prediction
@@ -50,7 +50,7 @@ def build(folder: Path) -> Command:
 def render(folder: Path) -> Command:
     document = folder / "report.txt"
     document.write_text("".join(f"Line {n} of the report says nothing of note.\n" for n in range(150)))
-    return Command(seer.cli.main, ("render", str(document)), lambda out: (out / "manifest.json").exists(), ("*",))
+    return Command(seer.cli.main.main, ("render", str(document)), lambda out: (out / "manifest.json").exists(), ("*",))
 
 
 def render_dataset(folder: Path) -> Command:
@@ -64,7 +64,7 @@ def predict(folder: Path) -> Command:
     (folder / "data").mkdir()
     (folder / "data/hotpotqa.jsonl").write_text("".join(json.dumps({**row, "length": 3}) + "\n" for row in rows))
     arguments = ("eval", "predict", "--data", str(folder / "data"), "--engine", "scripted")
-    return Command(seer.cli.main, arguments, lambda out: len(predictions(out / "hotpotqa.jsonl")) == len(rows), ())
+    return Command(seer.cli.main.main, arguments, lambda out: len(predictions(out / "hotpotqa.jsonl")) == len(rows), ())
 
 
 def predictions(file: Path) -> list[Prediction]:

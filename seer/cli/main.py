@@ -13,11 +13,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from seer import __version__
-from seer.apps import demo_cli, serving_cli
-from seer.command import AsJson, Commands, command_line, run
-from seer.evaluation.cli import app as evaluation
-from seer.evaluation.cli_options import BaseUrl, Device, Engine, EngineArgs, Selector, Settings
-from seer.rendering import cli as rendering
+from seer.cli import demo as demo_cli
+from seer.cli import render as rendering
+from seer.cli import serve as serving_cli
+from seer.cli.command import AsJson, Commands, command_line, run
+from seer.cli.eval.main import app as evaluation
+from seer.cli.options import BaseUrl, Device, Engine, EngineArgs, Selector, Settings
 
 app = command_line(
     "seer",
@@ -82,8 +83,8 @@ def ask(
     """
     from rich.console import Console
 
+    from seer.cli.display import TracePrinter, print_outcome
     from seer.config import load_config
-    from seer.console import TracePrinter, print_outcome
     from seer.errors import InputError
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import Reader

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seer.command import AsJson
-from seer.evaluation.cli_options import Data, Limit, Style, Tasks
-from seer.evaluation.cli_progress import progress
-from seer.evaluation.cli_tables import show_labels
+from seer.cli.command import AsJson
+from seer.cli.eval.tables import show_labels
+from seer.cli.options import Data, Limit, Style, Tasks
+from seer.cli.progress import progress
 
 if TYPE_CHECKING:
     from seer.teaching.settings import TeacherSpec

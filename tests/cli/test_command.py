@@ -14,12 +14,12 @@ from typer import Context
 from typer.main import get_command
 
 import data_pipeline.cli
-import seer.cli
+import seer.cli.main
 import train.cli
 
-APPS = {"seer": seer.cli.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
+APPS = {"seer": seer.cli.main.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
 COMMANDS = {
-    "seer.cli": ["ask", "none.txt", "q", "--engine", "scripted"],
+    "seer.cli.main": ["ask", "none.txt", "q", "--engine", "scripted"],
     "train.cli": ["run", "none.toml"],
     "data_pipeline.cli": ["build", "none.toml"],
     "train.sft": ["none.toml"],
@@ -40,7 +40,7 @@ def test_bad_input_is_one_line_and_exit_code_2(module: str) -> None:
     assert "none." in result.stderr
 
 
-@pytest.mark.parametrize("module", ["seer.cli", "train.cli", "data_pipeline.cli"])
+@pytest.mark.parametrize("module", ["seer.cli.main", "train.cli", "data_pipeline.cli"])
 @pytest.mark.parametrize("first", [True, False])
 def test_debug_shows_the_traceback_wherever_it_stands(module: str, first: bool) -> None:
     arguments = ["--debug", *COMMANDS[module]] if first else [*COMMANDS[module], "--debug"]
@@ -124,6 +124,6 @@ def test_a_setting_is_an_option_and_memory_has_one_unit() -> None:
 
 
 def test_an_error_is_one_line_whatever_a_name_holds() -> None:
-    result = run("seer.cli", "render", "none\n\x1b[31m\u202e.txt")
+    result = run("seer.cli.main", "render", "none\n\x1b[31m\u202e.txt")
     assert result.returncode == 2 and result.stderr.startswith("error: no document at 'none  [31m .txt'")
     assert result.stderr.count("\n") == 1 and result.stderr.strip().isprintable()

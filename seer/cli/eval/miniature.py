@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.command import AsJson
-from seer.evaluation.cli_options import Device
-from seer.evaluation.cli_progress import progress
+from seer.cli.command import AsJson
+from seer.cli.options import Device
+from seer.cli.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

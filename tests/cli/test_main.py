@@ -17,7 +17,7 @@ TEXT = "The laptop costs 1299.99 dollars.\nThe monitor costs 449.99 dollars.\n"
 def seer(
     *arguments: str | Path, stdin: bytes | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "seer.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "seer.cli.main", *map(str, arguments)]
     result = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd)
     return subprocess.CompletedProcess(command, result.returncode, result.stdout.decode(), result.stderr.decode())
 

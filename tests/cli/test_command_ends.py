@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seer import command
+from seer.cli import command
 from seer.errors import DocumentWarning, EngineError
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seer.command import AsJson
-from seer.evaluation.cli_options import (
+from seer.cli.command import AsJson
+from seer.cli.options import (
     BaseUrl,
     BatchSize,
     Device,
@@ -23,7 +23,7 @@ from seer.evaluation.cli_options import (
     Tasks,
     takes,
 )
-from seer.evaluation.cli_progress import progress
+from seer.cli.progress import progress
 
 if TYPE_CHECKING:
     from seer.evaluation.benchmarks.longbench import LongBenchRecord
@@ -152,7 +152,7 @@ def _run(
     benchmark: Benchmark,
     model: str | None,
 ) -> None:
-    from seer.evaluation.cli_predict import engine_options
+    from seer.cli.eval.predict import engine_options
     from seer.evaluation.runs.variants import Engines, run_variant
 
     given = engine_options(options.base_url, options.engine_args)
@@ -164,7 +164,7 @@ def _run(
 
 def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
     """The miniature's limits hold its reasoning; elsewhere room is added where the system reasons."""
-    from seer.evaluation.cli_predict import REASONING_TOKENS
+    from seer.cli.eval.predict import REASONING_TOKENS
     from seer.evaluation.runs.longbench import PredictOptions
 
     added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS

@@ -24,10 +24,13 @@ from typing import Annotated
 
 import typer
 
-from seer.command import AsJson
-from seer.evaluation.cli_frontier import frontier
-from seer.evaluation.cli_miniature import miniature
-from seer.evaluation.cli_options import (
+from seer.cli.command import AsJson
+from seer.cli.eval.frontier import frontier
+from seer.cli.eval.miniature import miniature
+from seer.cli.eval.predict import docqa, engine_options, harness, longbench, predict
+from seer.cli.eval.tables import show_docqa, show_scores, show_tokens
+from seer.cli.eval.teacher import extract, label
+from seer.cli.options import (
     BaseUrl,
     CodeRatioOption,
     Data,
@@ -40,10 +43,7 @@ from seer.evaluation.cli_options import (
     Style,
     Tasks,
 )
-from seer.evaluation.cli_predict import docqa, engine_options, harness, longbench, predict
-from seer.evaluation.cli_progress import progress
-from seer.evaluation.cli_tables import show_docqa, show_scores, show_tokens
-from seer.evaluation.cli_teacher import extract, label
+from seer.cli.progress import progress
 
 app = typer.Typer(
     name="eval",

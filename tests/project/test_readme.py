@@ -30,10 +30,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import data_pipeline.cli
-import seer.cli
+import seer.cli.main
 import train.cli
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 LINES = [line for language, block in BLOCKS if language == "sh" for line in block.splitlines()]
@@ -41,7 +41,7 @@ COMMANDS = [words for line in LINES if (words := tuple(shlex.split(line, comment
 EXAMPLES = [block for language, block in BLOCKS if language == "python"]
 TREE = next(block for language, block in BLOCKS if block.startswith("seer/\n"))
 MENTIONED = sorted(set(re.findall(r"`((?:seer|seer-data|seer-train|bash|scripts/\S+\.py)(?: [^`]+)?)`", README)))
-APPS = {"seer": seer.cli.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
+APPS = {"seer": seer.cli.main.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
 
 
 # ── What README's words name ─────────────────────────────────────────────────────────────────────
@@ -249,7 +249,7 @@ def served_at(address: str, example: str) -> Iterator[str]:
         yield example
         return
     pytest.importorskip("uvicorn")
-    from seer.apps.serving_cli import open_engine
+    from seer.cli.serve import open_engine
     from seer.reading.policy import ReadingPolicy
     from seer.serving.server import create_app
     from seer.serving.settings import ServeSettings

@@ -1,1 +1,0 @@
-"""Programs on top of the library: reports to look at, and the server."""
