@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Literal
 
 from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
-from data_pipeline.paging import Paginate
-from data_pipeline.prepare import Item, Preparation
-from data_pipeline.process import Process, Tools, outcome_of
 from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BuildConfig
+from data_pipeline.steps.paging import Paginate
+from data_pipeline.steps.prepare import Item, Preparation
+from data_pipeline.steps.process import Process, Tools, outcome_of
 from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 
 from data_pipeline.records import REASONS, STAGES
 from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources import SOURCES
+from data_pipeline.sources.registry import SOURCES
 
 
 def dataset_card(config: BuildConfig, statistics: Mapping[str, Any]) -> str:

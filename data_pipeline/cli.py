@@ -95,7 +95,7 @@ def _settings(
 
 def parse_map(text: str) -> dict[str, str]:
     """question=q,context=text → {"question": "q", "context": "text"}. Raises InputError."""
-    from data_pipeline.sources import MAPPABLE
+    from data_pipeline.sources.registry import MAPPABLE
 
     columns = {}
     for part in filter(None, text.split(",")):
@@ -112,7 +112,7 @@ def sources(as_json: AsJson = False) -> None:
 
     Example: seer-data sources
     """
-    from data_pipeline.sources import SOURCES
+    from data_pipeline.sources.registry import SOURCES
 
     if as_json:
         rows = {
@@ -243,7 +243,7 @@ def guard(
 
     Example: seer-data guard data/longbench --out runs/longbench.npz
     """
-    from data_pipeline.guard import BenchmarkIndex
+    from data_pipeline.steps.guard import BenchmarkIndex
 
     if out.suffix != ".npz":
         raise InputError(f"--out {out}; the index must end in .npz")

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_pipeline.paging import Paginate
-from data_pipeline.prepare import Item, batches
-from data_pipeline.process import LEDGER_NAME, Tools, outcome_of
 from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BudgetSpec, BuildConfig
+from data_pipeline.steps.paging import Paginate
+from data_pipeline.steps.prepare import Item, batches
+from data_pipeline.steps.process import LEDGER_NAME, Tools, outcome_of
 from data_pipeline.tally import BuildStopped
 from seer.errors import InputError
 from seer.teaching.ledger import BudgetReached, Ledger

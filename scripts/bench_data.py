@@ -96,8 +96,8 @@ def run_child(*arguments: str) -> dict[str, Any]:
 def build_in_child(values: str, pages: str) -> None:
     """Run one build; print its time, records and peak memory."""
     from data_pipeline.build import build
-    from data_pipeline.paging import fixed_pages
     from data_pipeline.settings import BuildConfig
+    from data_pipeline.steps.paging import fixed_pages
     from seer.config import build_config
 
     config = build_config(BuildConfig, json.loads(Path(values).read_text()), where="the benchmark")

@@ -10,9 +10,9 @@ import pytest
 from fixtures.data.teacher_server import Body, Say, TeacherServer, serve, user_text
 from typer.testing import CliRunner
 
-from data_pipeline.annotate import Relevance, TeacherJudge
-from data_pipeline.paging import layout_pages
 from data_pipeline.records import Sample
+from data_pipeline.steps.annotate import Relevance, TeacherJudge
+from data_pipeline.steps.paging import layout_pages
 from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord, read_data

@@ -20,11 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources import load as load_source
+from data_pipeline.sources.registry import load as load_source
 from seer.config import load_config
 from seer.engines.openai.messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError
@@ -45,6 +44,7 @@ from seer.shards.reader import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.teachers import read_response
 from seer.teaching.verdicts import parse_verdict
+from tests.data_pipeline.test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 from tests.rendering.test_documents import WORD, make_docx, make_pdf
 from tests.shards.test_shards import make
 

@@ -10,9 +10,9 @@ from fixtures.data.teacher_server import Body, Say, serve, user_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
-from data_pipeline.paging import fixed_pages
 from data_pipeline.records import Evidence, Rejection, Sample
+from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
+from data_pipeline.steps.paging import fixed_pages
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
 from seer.teaching.defusing import defuse, mend
 from seer.teaching.ledger import Budget, Ledger

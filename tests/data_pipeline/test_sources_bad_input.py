@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from data_pipeline.build import build
-from data_pipeline.prepare import Preparation
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources import load
+from data_pipeline.sources.registry import load
+from data_pipeline.steps.prepare import Preparation
 from seer.errors import InputError
 from seer.shards.reader import ShardSet
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from data_pipeline.paging import pages_of
 from data_pipeline.records import PageSpan, Rejection, Sample
+from data_pipeline.steps.paging import pages_of
 from seer.teaching.relevance import Agreement, Problem, judge_pages
 
 if TYPE_CHECKING:

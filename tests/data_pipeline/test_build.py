@@ -316,7 +316,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path)
         repeated = kills = 0
         for attempt in range(30):
             before = len(server.keys)
-            process = subprocess.Popen([sys.executable, "-c", program, str(settings)], cwd=Path(__file__).parent.parent)
+            process = subprocess.Popen([sys.executable, "-c", program, str(settings)], cwd=Path(__file__).parents[2])
             if attempt < 4:
                 # wait until it calls, so that every kill lands in the middle of something
                 deadline = time.monotonic() + 60

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import VariantSpec
-from data_pipeline.variants import (
+from data_pipeline.steps.variants import (
     BLOCK_CHARS,
     Pool,
     blocks,

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_pipeline.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
-from data_pipeline.assemble import assemble
-from data_pipeline.chance import chance
-from data_pipeline.paging import Paginate, layout_pages
-from data_pipeline.prepare import Item
-from data_pipeline.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
 from data_pipeline.settings import BuildConfig
+from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
+from data_pipeline.steps.assemble import assemble
+from data_pipeline.steps.chance import chance
+from data_pipeline.steps.paging import Paginate, layout_pages
+from data_pipeline.steps.prepare import Item
+from data_pipeline.steps.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.tally import BuildStopped
 from seer.rendering import resolve_style
 from seer.schema import PageStyle, Trajectory

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from data_pipeline.chance import chance, draw_bits
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import VariantSpec
+from data_pipeline.steps.chance import chance, draw_bits
 from seer.teaching.template import UNANSWERABLE
 
 BLOCK_CHARS = 1500

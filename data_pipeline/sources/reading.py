@@ -7,9 +7,18 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from data_pipeline.adapting import Row, TextBuilder, field, list_field, optional_text, records, text_field, text_list
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
+from data_pipeline.sources.adapting import (
+    Row,
+    TextBuilder,
+    field,
+    list_field,
+    optional_text,
+    records,
+    text_field,
+    text_list,
+)
 from seer.errors import DocumentNotFound
 
 # ── TriviaQA ─────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +145,7 @@ def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
             raise Rejected(
                 "missing_text", f"no {document_id}.content in '{spec.texts}'; set `texts` to the stories' folder"
             )
-    from data_pipeline.sources_documents import short_hash
+    from data_pipeline.sources.documents import short_hash
 
     yield Sample(
         id=f"{document_id}-{short_hash(texts[0])}",

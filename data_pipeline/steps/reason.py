@@ -1,7 +1,7 @@
 """Phase 2: the reasoning between retrieved text and answer.
 
 `TeacherReasoner` asks a model that sees question, document and selected pages, never the gold answer; a reply is kept
-only if its answer is the gold one (`data_pipeline.filter`).
+only if its answer is the gold one (`data_pipeline.steps.filter`).
 
 `TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence that carries the evidence, and ends
 with the gold answer. Its records say `reason = template`, so that nobody takes them for a model's thinking.
@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from data_pipeline.annotate import answer_spans
-from data_pipeline.filter import matching_answer
-from data_pipeline.prompts import parse_reasoning, reason_messages, same_answer_messages
 from data_pipeline.records import PageSpan, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
+from data_pipeline.steps.annotate import answer_spans
+from data_pipeline.steps.filter import matching_answer
+from data_pipeline.steps.prompts import parse_reasoning, reason_messages, same_answer_messages
 from seer.teaching.relevance import is_too_long
 from seer.teaching.template import CHINESE, ENGLISH, quoted_lines, quoted_reasoning
 from seer.teaching.verdicts import parse_verdict

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from data_pipeline.adapting import (
+from data_pipeline.records import Evidence, Rejected, Sample
+from data_pipeline.settings import SourceSpec
+from data_pipeline.sources.adapting import (
     Row,
     TextBuilder,
     field,
@@ -16,8 +18,6 @@ from data_pipeline.adapting import (
     text_field,
     text_list,
 )
-from data_pipeline.records import Evidence, Rejected, Sample
-from data_pipeline.settings import SourceSpec
 from seer.teaching.template import UNANSWERABLE
 
 

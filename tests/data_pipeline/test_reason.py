@@ -12,12 +12,12 @@ from fixtures.data.teacher_server import Say, TeacherServer, serve, user_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.filter import matching_answer, normalise, same_line
-from data_pipeline.paging import fixed_pages
-from data_pipeline.prompts import parse_reasoning
-from data_pipeline.reason import Reasoning, TeacherReasoner, template_reasoning
 from data_pipeline.records import Evidence, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
+from data_pipeline.steps.filter import matching_answer, normalise, same_line
+from data_pipeline.steps.paging import fixed_pages
+from data_pipeline.steps.prompts import parse_reasoning
+from data_pipeline.steps.reason import Reasoning, TeacherReasoner, template_reasoning
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import open_teacher

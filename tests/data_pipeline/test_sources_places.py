@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_sources_shapes import marked, one, read
 
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources import load
+from data_pipeline.sources.registry import load
 from seer.errors import ConfigError, DocumentNotFound, InputError
+from tests.data_pipeline.test_sources_shapes import marked, one, read
 
 
 def test_tables_with_named_columns(tmp_path: Path) -> None:

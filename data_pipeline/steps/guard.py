@@ -4,7 +4,7 @@
     guard = Guard(index, GuardSpec())
     guard.check(sample)                                  # None, or the Rejection
 
-The share of a record's n-grams (`data_pipeline.ngrams`) that stand in the benchmark is its overlap. One context gram of
+The share of a record's n-grams (`data_pipeline.steps.ngrams`) that stand in the benchmark is its overlap. One context gram of
 sixteen is kept, chosen by its hash, the same on both sides: all of LongBench takes some tens of megabytes.
 """
 
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from data_pipeline.ngrams import QUESTION_GRAM_CHARS, RollingHash, context_grams, fenced, levelled, union
-from data_pipeline.rawfiles import read_rows
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import GuardSpec
-from data_pipeline.sources_documents import NEXT_LINE_QUESTION, SUMMARY_QUESTION
+from data_pipeline.sources.documents import NEXT_LINE_QUESTION, SUMMARY_QUESTION
+from data_pipeline.sources.rawfiles import read_rows
+from data_pipeline.steps.ngrams import QUESTION_GRAM_CHARS, RollingHash, context_grams, fenced, levelled, union
 from seer.errors import DocumentNotFound, InputError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.assemble import assemble, selection_rounds
-from data_pipeline.paging import fixed_pages, layout_pages, pages_of
-from data_pipeline.reason import Reasoning, template_reasoning
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import AssembleSpec
+from data_pipeline.steps.assemble import assemble, selection_rounds
+from data_pipeline.steps.paging import fixed_pages, layout_pages, pages_of
+from data_pipeline.steps.reason import Reasoning, template_reasoning
 from seer.protocol.call import parse_call, render_call
 from seer.rendering import render_text, resolve_style
 from seer.schema import LossClass, Trajectory

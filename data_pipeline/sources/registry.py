@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_pipeline import sources_documents, sources_multihop, sources_reading
-from data_pipeline.adapting import one_of, optional_text, text_field, text_list
-from data_pipeline.rawfiles import read_rows, split_in_name
 from data_pipeline.records import Evidence, Rejected, Rejection, Sample
 from data_pipeline.settings import SourceSpec
+from data_pipeline.sources import documents as sources_documents
+from data_pipeline.sources import multihop as sources_multihop
+from data_pipeline.sources import reading as sources_reading
+from data_pipeline.sources.adapting import one_of, optional_text, text_field, text_list
+from data_pipeline.sources.rawfiles import read_rows, split_in_name
 from seer.errors import ConfigError
 from seer.teaching.template import UNANSWERABLE
 

@@ -10,7 +10,7 @@ import pytest
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources import SOURCES, load
+from data_pipeline.sources.registry import SOURCES, load
 
 HOTPOT = {
     "_id": "h1",

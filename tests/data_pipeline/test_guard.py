@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.guard import BenchmarkIndex, Guard
-from data_pipeline.ngrams import QUESTION_GRAM_CHARS, Grams, RollingHash, context_grams, fenced, grams, levelled
 from data_pipeline.records import Sample
 from data_pipeline.settings import GuardSpec, SourceSpec
-from data_pipeline.sources import load
+from data_pipeline.sources.registry import load
+from data_pipeline.steps.guard import BenchmarkIndex, Guard
+from data_pipeline.steps.ngrams import QUESTION_GRAM_CHARS, Grams, RollingHash, context_grams, fenced, grams, levelled
 from seer.errors import DocumentNotFound, InputError
 
 

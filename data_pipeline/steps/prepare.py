@@ -11,11 +11,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from data_pipeline.guard import BenchmarkIndex, Guard, Overlap
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig
-from data_pipeline.sources import load
-from data_pipeline.variants import Pool, variants
+from data_pipeline.sources.registry import load
+from data_pipeline.steps.guard import BenchmarkIndex, Guard, Overlap
+from data_pipeline.steps.variants import Pool, variants
 
 Item = Sample | Rejection
 _BATCH_ITEMS, _BATCH_CHARS = 32, 1 << 16

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from data_pipeline.adapting import (
+from data_pipeline.records import Evidence, Rejected, Sample
+from data_pipeline.settings import SourceSpec
+from data_pipeline.sources.adapting import (
     Row,
     TextBuilder,
     field,
@@ -21,8 +23,6 @@ from data_pipeline.adapting import (
     text_field,
     text_list,
 )
-from data_pipeline.records import Evidence, Rejected, Sample
-from data_pipeline.settings import SourceSpec
 from seer.teaching.template import UNANSWERABLE
 
 SUMMARY_QUESTION = "Write a one-page summary of the report."

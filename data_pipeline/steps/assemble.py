@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from data_pipeline.chance import chance
-from data_pipeline.paging import pages_of
-from data_pipeline.reason import Reasoning, thoughts
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
+from data_pipeline.steps.chance import chance
+from data_pipeline.steps.paging import pages_of
+from data_pipeline.steps.reason import Reasoning, thoughts
 from seer.protocol.turns import observation, observation_without_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 

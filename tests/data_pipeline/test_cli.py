@@ -15,7 +15,7 @@ from fixtures.data.world import write_world
 from data_pipeline import cli
 from data_pipeline.gallery import gallery_html
 from data_pipeline.settings import BuildConfig
-from data_pipeline.sources import SOURCES, check_split
+from data_pipeline.sources.registry import SOURCES, check_split
 from seer.config import load_config
 from seer.schema import PageStyle, Trajectory, Turn
 from seer.shards.reader import ShardSet, write_shards
@@ -84,7 +84,7 @@ def test_a_gallery_and_an_export_are_named_in_json(
 
 
 @pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parent.parent / "configs").glob("data-*.toml")), ids=lambda path: path.stem
+    "path", sorted((Path(__file__).parents[2] / "configs").glob("data-*.toml")), ids=lambda path: path.stem
 )
 def test_the_configurations_that_ship_are_valid(path: Path) -> None:
     config = load_config(BuildConfig, path)
@@ -97,7 +97,7 @@ def test_a_configuration_takes_another_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_world(tmp_path / "world.jsonl", 6)
-    config = Path(__file__).parent.parent / "configs" / "data-miniature.toml"
+    config = Path(__file__).parents[2] / "configs" / "data-miniature.toml"
     arguments = (
         "build",
         config,
