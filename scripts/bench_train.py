@@ -33,8 +33,8 @@ from seer.models.small import build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 from train.config import TrainConfig
-from train.dataset import Sample
-from train.loss import weighted_nll
+from train.data.dataset import Sample
+from train.model.loss import weighted_nll
 from train.parallel import World, end_world, reduce_now, start_world
 from train.run import Run, build_run
 from train.step import agree, train_step

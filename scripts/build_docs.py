@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGES = ("seer", "train", "data_pipeline")
-ELSEWHERE = ("seer.evaluation.harness.model", "train.verl_adapter")
+ELSEWHERE = ("seer.evaluation.harness.model", "train.adapters.verl")
 """Parts of other programs (lm-evaluation-harness, verl), which need not be installed here."""
 
 

@@ -12,4 +12,4 @@ if [[ ! -x $folder/bin/pytest ]]; then
   "$folder/bin/pip" install --quiet --no-deps --editable .
   "$folder/bin/pip" install --quiet "pydantic>=2.9,<3" "pypdfium2>=4.30,<6" "reportlab>=4.2,<6" "pillow>=10.4" rich tomli-w typer
 fi
-SEER_REQUIRE_VERL=1 OMP_NUM_THREADS=1 "$folder/bin/python" -m pytest tests/test_train_verl.py tests/test_train_model.py tests/test_train_layers.py
+SEER_REQUIRE_VERL=1 OMP_NUM_THREADS=1 "$folder/bin/python" -m pytest tests/train/test_verl.py tests/train/model/test_model.py tests/train/model/test_layers.py

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-import train.attention
-import train.layers
+import train.model.attention
+import train.model.layers
 from seer.config import build_config
 from seer.models.checkpoint import Checkpoint, load
 from seer.models.small import SmallShape, build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 from train.config import LossWeights, TrainConfig
-from train.dataset import Recipe, Sample, make_sample
+from train.data.dataset import Recipe, Sample, make_sample
 
 torch.set_num_threads(1)  # two spinning threads on a busy machine are slower than one
 
@@ -52,7 +52,7 @@ SHAPE = SmallShape(
 
 def as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run what any device but a CPU runs."""
-    for module in (train.attention, train.layers):
+    for module in (train.model.attention, train.model.layers):
         monkeypatch.setattr(module, "on_cpu", lambda x: False)
 
 

@@ -1,4 +1,4 @@
-"""What two real processes (gloo) do for tests/test_train_distributed.py; started by torchrun, never collected.
+"""What two real processes (gloo) do for tests/train/test_distributed.py; started by torchrun, never collected.
 
 torchrun --nproc-per-node 2 tests/train_worker.py OUT
 """
@@ -19,7 +19,7 @@ from train_fakes import config, trajectories
 from train.config import TrainConfig
 from train.evaluation import evaluate
 from train.export import export, full_weights
-from train.model import PREFIX
+from train.model.glm4v import PREFIX
 from train.parallel import World, build_mesh, end_world, reduce_now, start_world
 from train.run import Run, build_run
 from train.step import agree, train_step

@@ -1,4 +1,4 @@
-"""Two steps under accelerate for tests/test_train_accelerate.py; started by `accelerate launch` or torchrun, never collected.
+"""Two steps under accelerate for tests/train/test_accelerate.py; started by `accelerate launch` or torchrun, never collected.
 
 accelerate launch ... tests/train_zero_worker.py OUT
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from train_fakes import config, trajectories
 
-from train.accelerate_entry import prepare_run, start, step, whole_weights
+from train.adapters.accelerate import prepare_run, start, step, whole_weights
 
 
 def main(out: Path) -> None:

@@ -73,8 +73,8 @@ def plan(
     from train.config import TrainConfig
 
     resolved = load_config(TrainConfig, config, overrides or ())
-    from train.memory import plan_memory
-    from train.planning import alternatives, as_record, model_shape, show
+    from train.planning.memory import plan_memory
+    from train.planning.report import alternatives, as_record, model_shape, show
 
     glm, source = model_shape(resolved.model.path)
     load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
@@ -106,9 +106,9 @@ def inspect(
     from seer.config import load_config
     from seer.models.checkpoint import load_encoder
     from train.config import BatchingConfig, LossWeights, TrainConfig
-    from train.dataset import Recipe, make_sample, open_trajectories
-    from train.inspection import to_html, to_terminal
-    from train.pages import pictures_of
+    from train.data.dataset import Recipe, make_sample, open_trajectories
+    from train.data.inspection import to_html, to_terminal
+    from train.data.pages import pictures_of
 
     encoder, _, scaling = load_encoder(model)
     recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)

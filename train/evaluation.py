@@ -17,11 +17,11 @@ import torch
 from seer.protocol.encoding import CLASSES, Encoder
 from seer.reading.policy import ReadingPolicy
 from seer.schema import Trajectory, Turn
-from train.collate import Batch
-from train.dataset import Sample, without_turns
-from train.loader import make_batches
+from train.data.collate import Batch
+from train.data.dataset import Sample, without_turns
+from train.data.loader import make_batches
 from train.metrics import ClassTotals, class_figures
-from train.model import Figures
+from train.model.glm4v import Figures
 from train.parallel import reshard
 from train.step import fill_up
 

@@ -14,7 +14,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from seer.models.checkpoint import Checkpoint, save
-from train.model import PREFIX, Trainee
+from train.model.glm4v import PREFIX, Trainee
 from train.parallel import World
 
 

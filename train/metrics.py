@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from seer.protocol.encoding import CLASSES
-from train.collate import Batch
-from train.model import Figures
+from train.data.collate import Batch
+from train.model.glm4v import Figures
 
 COLUMNS = 4  # nll, weight · nll, tokens, tokens predicted right
 

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 
 from seer.errors import ConfigError
 from train.config import ParallelConfig
-from train.model import Trainee
+from train.model.glm4v import Trainee
 
 
 @dataclass

@@ -16,15 +16,15 @@ from seer.schema import Trajectory
 from train.card import model_card
 from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
 from train.config import SetConfig, TrainConfig
-from train.dataset import Recipe, TrajectoryDataset, open_sets
-from train.flops import FlopsModel, flops_model
-from train.loader import StepLoader
-from train.loading import load_trainee
+from train.data.dataset import Recipe, TrajectoryDataset, open_sets
+from train.data.loader import StepLoader
+from train.data.sampler import SamplePlan
 from train.metrics import MetricsFile, Wandb
-from train.model import Trainee
+from train.model.glm4v import Trainee
+from train.model.loading import load_trainee
 from train.optimizer import build_optimizer
 from train.parallel import World, spread
-from train.sampler import SamplePlan
+from train.planning.flops import FlopsModel, flops_model
 
 
 @dataclass

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from seer.errors import SeerError
-from train.collate import Batch, idle_batch
-from train.flops import peak_flops
-from train.loader import StepData
+from train.data.collate import Batch, idle_batch
+from train.data.loader import StepData
 from train.metrics import ClassTotals, class_figures, peak_memory_bytes
 from train.optimizer import learning_rate, set_learning_rate
 from train.parallel import clip_gradients, reduce_now
+from train.planning.flops import peak_flops
 
 if TYPE_CHECKING:
     from train.run import Run

@@ -88,8 +88,8 @@ REFUSED = [
 
 
 def opens(folder: Path) -> list[Callable[[], Any]]:
-    from train.loading import without_weights
-    from train.planning import model_shape
+    from train.model.loading import without_weights
+    from train.planning.report import model_shape
 
     return [
         lambda: load(folder, device="cpu"),
@@ -113,7 +113,7 @@ def test_a_configuration_that_transformers_refuses(small_checkpoint_dir, tmp_pat
 
 
 def test_a_model_of_another_family_is_refused_before_it_is_built(small_checkpoint_dir, tmp_path):
-    from train.loading import without_weights
+    from train.model.loading import without_weights
 
     folder = tmp_path / "model"
     shutil.copytree(small_checkpoint_dir, folder)

@@ -1,0 +1,70 @@
+"""Packing fits the budget and loses nothing; runs are whole; grouped attention equals attention under a block mask."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from train.data.packing import pack, runs_of
+from train.model.attention import grouped_attention
+
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=20)
+
+
+@given(lengths=LENGTHS, spare=st.integers(0, 100))
+def test_packing_keeps_everything_within_the_budget(lengths: list[int], spare: int) -> None:
+    budget = max(lengths) + spare
+    batches = pack(lengths, budget)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in batch) <= budget for batch in batches)
+    assert all(lengths[a] >= lengths[b] for batch in batches for a, b in itertools.pairwise(batch))
+    # two batches that would fit into one would have been one
+    loads = sorted(sum(lengths[i] for i in batch) for batch in batches)
+    assert len(loads) < 2 or loads[0] + loads[1] > budget
+    assert batches == pack(lengths, budget)
+
+
+def test_a_sample_beyond_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="a sample of 9 tokens fits no micro-batch of 8"):
+        pack([3, 9], 8)
+
+
+@given(lengths=st.lists(st.integers(1, 4), max_size=20))
+def test_runs_are_the_segments_in_their_order(lengths: list[int]) -> None:
+    runs = runs_of(lengths)
+    assert [length for count, length in runs for _ in range(count)] == lengths
+    assert all(a[1] != b[1] for a, b in itertools.pairwise(runs))
+
+
+@pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [7, 1, 30, 8, 9, 7], [3, 50]])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("pairs", [4, 2])
+def test_grouped_attention_equals_a_block_mask(lengths: list[int], causal: bool, pairs: int) -> None:
+    total, heads, kv_heads, size = sum(lengths), 4, 2, 8
+    generator = torch.Generator().manual_seed(1)
+    qkv = torch.randn(total, heads + 2 * kv_heads, size, generator=generator, requires_grad=True)
+    angles = torch.randn(total, pairs, generator=generator)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    ours = grouped_attention(qkv, turns, runs_of(lengths), kv_heads=kv_heads, causal=causal, scale=0.3)
+
+    qk, v = qkv.split([heads + kv_heads, kv_heads], 1)
+    even, odd = qk[..., : 2 * pairs : 2], qk[..., 1 : 2 * pairs : 2]
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    rotated = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+    q, k = torch.cat([rotated, qk[..., 2 * pairs :]], -1).split([heads, kv_heads], 1)
+    segment = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    mask = segment[:, None] == segment[None, :]
+    if causal:
+        mask &= torch.ones(total, total).tril().bool()
+    expected = functional.scaled_dot_product_attention(
+        *(x.transpose(0, 1)[None] for x in (q, k, v)), attn_mask=mask, scale=0.3, enable_gqa=True
+    )[0].transpose(0, 1)
+    torch.testing.assert_close(ours, expected)
+    direction = torch.randn(ours.shape, generator=generator)
+    got, wanted = (torch.autograd.grad((x * direction).sum(), qkv)[0] for x in (ours, expected))
+    torch.testing.assert_close(got, wanted, atol=2e-5, rtol=2e-5)

@@ -1,0 +1,400 @@
+"""Checkpoints: complete or absent, checked before use, resumed to the bit, whatever kills the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_fakes import config, recipe, tiny_base, tiny_checkpoint, trajectories
+
+from seer.errors import ConfigError
+from train.checkpoint import CheckpointError, complete_names, state_tensors, verify
+from train.data.dataset import Head, TrajectoryDataset
+from train.metrics import read_metrics
+from train.parallel import World
+from train.run import Run, build_run, data_digest
+from train.sft import fit
+from train.step import train_step
+
+ALONE = World(0, 1, torch.device("cpu"), None)
+TESTS = Path(__file__).parents[1]
+
+
+def make(out: Path, **sections) -> Run:
+    return build_run(config(out, **sections), ALONE, [trajectories(24)])
+
+
+def advance(run: Run, steps: int) -> None:
+    for step in range(run.start_step, run.start_step + steps):
+        train_step(run, step, run.loader.take(step))
+    run.start_step += steps
+
+
+def tensors(run: Run) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in state_tensors(run.trainee, run.optimizer).items()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+KINDS = [
+    ("adamw", "float32"),
+    ("muon", "float32"),
+    ("adamw_bf16_states", "float32"),
+    pytest.param("adamw_8bit", "float32", marks=pytest.mark.slow),  # torchao compiles its kernels
+    pytest.param("adamw_stochastic", "bf16", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "precision"), KINDS)
+def test_resuming_is_bitwise(tmp_path: Path, kind: str, precision: str) -> None:
+    if kind in ("adamw_8bit", "adamw_stochastic"):
+        pytest.importorskip("torchao")
+    sections = {"optimizer": {"kind": kind, "betas": (0.9, 0.95)}, "parallel": {"precision": precision}}
+    undisturbed = make(tmp_path / "a", **sections)
+    advance(undisturbed, 2)
+    random_after_two = torch.get_rng_state()
+    advance(undisturbed, 2)
+    first = make(tmp_path / "b", **sections)
+    advance(first, 2)
+    first.save(2)
+    first.checkpoints.finish()
+    torch.manual_seed(99)
+    second = make(tmp_path / "b", **sections)
+    second.resume()
+    assert torch.equal(torch.get_rng_state(), random_after_two), "the random state is part of a checkpoint"
+    assert second.start_step == 2
+    advance(second, 2)
+    assert same(tensors(undisturbed), tensors(second))
+
+
+def test_a_background_save_holds_the_state_of_its_moment(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    before = tensors(run)
+    run.save(1)
+    advance(run, 2)  # goes on while the checkpoint is written
+    run.checkpoints.finish()
+    other = make(tmp_path)
+    other.resume()
+    assert same(before, tensors(other))
+
+
+def test_only_safetensors_json_and_text_are_written(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    files = [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".safetensors", ".json", ""}
+    assert not any(path.read_bytes()[:2] == b"\x80\x02" for path in files), "no pickle"
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "step-000001"
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    run = make(tmp_path, checkpoint={"keep": 2})
+    for _ in range(4):
+        advance(run, 1)
+        run.save(run.start_step)
+    run.checkpoints.finish()
+    assert complete_names(tmp_path / "checkpoints") == ["step-000003", "step-000004"]
+
+
+@pytest.mark.parametrize("damage", ["flipped byte", "short file", "missing file", "no manifest", "broken manifest"])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path, damage: str, capsys) -> None:
+    run = make(tmp_path)
+    states = []
+    for _ in range(2):
+        advance(run, 1)
+        states.append(tensors(run))
+        run.save(run.start_step)
+    run.checkpoints.finish()
+    newest = tmp_path / "checkpoints" / "step-000002"
+    shard = next(newest.glob("*.safetensors"))
+    data = bytearray(shard.read_bytes())
+    match damage:
+        case "flipped byte":
+            data[len(data) // 2] ^= 1
+            shard.write_bytes(data)
+        case "short file":
+            shard.write_bytes(data[:-7])
+        case "missing file":
+            shard.unlink()
+        case "no manifest":
+            (newest / "manifest.json").unlink()
+        case "broken manifest":
+            (newest / "manifest.json").write_text('{"step": 2')
+    other = make(tmp_path)
+    other.resume()
+    assert other.start_step == 1
+    assert same(states[0], tensors(other))
+    if damage != "no manifest":
+        assert "using the checkpoint before it" in capsys.readouterr().err
+        with pytest.raises(CheckpointError):
+            verify(tmp_path / "checkpoints" / "step-000002.damaged")
+
+
+def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    half = tmp_path / "checkpoints" / ".step-000002.writing"
+    half.mkdir()
+    (half / "shard.safetensors").write_bytes(b"half")
+    other = make(tmp_path)
+    other.resume()
+    assert other.start_step == 1
+
+
+def test_another_run_is_not_continued(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    with pytest.raises(ConfigError, match="would mix two runs"):
+        make(tmp_path, seed=7).resume()
+    with pytest.raises(ConfigError, match=r"checkpoint\.resume = false"):
+        build_run(config(tmp_path), ALONE, [trajectories(23)]).resume()
+
+
+@pytest.mark.parametrize(
+    ("sections", "name"),
+    [
+        ({"batching": {"global_batch": 2}}, "samples a step"),
+        ({"data": {"shuffle": False}}, "shuffle"),
+        ({"data": {"mixing": "step"}}, "mixing"),
+        ({"data": {"sets": [{"path": "tiny", "share": 2}]}}, "shares"),
+    ],
+)
+def test_a_run_that_would_draw_other_trajectories_is_not_continued(tmp_path: Path, sections: dict, name: str) -> None:
+    """Step 2 at half the batch would draw again what step 1 has seen, and never what lies between."""
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    with pytest.raises(ConfigError, match=f"trained with {name} .* would mix two runs"):
+        make(tmp_path, **sections).resume()
+    make(tmp_path, optimizer={"lr": 1e-4}).resume()  # the rate may change
+
+
+def test_the_first_so_many_of_two_sets_are_told_apart() -> None:
+    class Whole(list):
+        digest = ""
+
+    left, right = Whole(trajectories(24)), Whole(trajectories(24))
+    left.digest, right.digest = "left", "right"
+    settings = recipe(tiny_checkpoint())
+    digests = {data_digest([TrajectoryDataset(Head(items, 16), settings)]) for items in (left, right)}
+    assert len(digests) == 2
+
+
+def test_a_checkpoint_of_another_optimiser_is_one_clear_error(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    with pytest.raises(CheckpointError, match=r"does not fit this run \(rank 0: .*momentum.*optimizer\.kind differ"):
+        make(tmp_path, optimizer={"kind": "muon"}).resume()
+
+
+# ── Starting over ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_starts_over_keeps_its_own_checkpoints_and_comes_back_to_them_alone(tmp_path: Path) -> None:
+    often = {"every_steps": 1, "keep": 2}
+    fit(config(tmp_path, steps=6, checkpoint=often), sources=[trajectories(24)])
+    assert complete_names(tmp_path / "checkpoints") == ["step-000005", "step-000006"]
+    over = {"checkpoint": {**often, "resume": False}, "optimizer": {"lr": 1e-2}, "stop": {"max_seconds": 1e-9}}
+    fit(config(tmp_path, steps=6, **over), sources=[trajectories(24)])
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["latest", "step-000001"]
+    summary = fit(config(tmp_path, steps=6, optimizer={"lr": 1e-2}), sources=[trajectories(24)])
+    assert summary.last["step"] == 6
+    assert [record["lr"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1e-2] * 6
+
+
+def test_a_run_that_starts_over_and_is_killed_before_its_first_checkpoint_still_starts_over(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    run.checkpoints.set_aside()
+    other = make(tmp_path)
+    other.resume()
+    assert other.start_step == 0
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001.former"], "nothing is lost yet"
+
+
+# ── What a large model needs ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_writes_several_files_where_one_would_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's writer puts each file together in memory: one file would take the rank's whole state a second time."""
+    monkeypatch.setattr("train.checkpoint.FILE_BYTES", 2**18)
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    folder = tmp_path / "checkpoints" / "step-000001"
+    sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
+    largest = max(tensor.nbytes for tensor in tensors(run).values())
+    assert len(sizes) > 4
+    assert max(sizes) < 2**18 + largest
+    other = make(tmp_path)
+    other.resume()
+    assert same(tensors(run), tensors(other))
+
+
+def test_moments_leave_the_device_as_they_become_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8-bit moments were chosen for want of room: all of them as fp32 at once would take four times theirs."""
+    made: list[weakref.ref] = []
+
+    class OptimStateOnGpu(torch.Tensor):
+        def dequantize(self) -> torch.Tensor:
+            assert sum(one() is not None for one in made) <= 1, "one at a time"
+            plain = torch.ones(self.shape)
+            made.append(weakref.ref(plain))
+            return plain
+
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return [], None
+
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: self.clone())  # as if it stood elsewhere
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+    optimizer = torch.optim.SGD(model.parameters())
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {"exp_avg": torch.zeros_like(parameter).as_subclass(OptimStateOnGpu)}
+    state = state_tensors(model, optimizer, rank=0)
+    assert len(made) == 6
+    assert not any(one() is not None for one in made)
+    assert all(
+        torch.equal(state[f"optimizer.{name}.exp_avg"], torch.ones_like(p)) for name, p in model.named_parameters()
+    )
+
+
+# ── Leaving ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_that_leaves_waits_for_the_checkpoint_that_all_write(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    written: Future[None] = Future()
+    run.checkpoints._pending = [written]
+    leaving = threading.Thread(target=run.close)
+    leaving.start()
+    leaving.join(0.2)
+    assert leaving.is_alive()
+    written.set_exception(RuntimeError("told by finish, not here"))
+    leaving.join(20)
+    assert not leaving.is_alive()
+
+
+def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path: Path) -> None:
+    half = tmp_path / "checkpoints" / ".step-000537.writing"
+    half.mkdir(parents=True)
+    (half / "shard.safetensors").write_bytes(b"half")
+    make(tmp_path)
+    assert not half.exists()
+
+
+def test_checkpoints_are_ordered_by_step_however_many_digits_it_has(tmp_path: Path) -> None:
+    for name in ("step-999999", "step-1000000", "step-000500", "step-000700.damaged", "step-000800.former", "step-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert complete_names(tmp_path) == ["step-000500", "step-999999", "step-1000000"]
+
+
+def test_a_resumed_run_reaches_the_same_end_with_one_log(tmp_path: Path) -> None:
+    fit(config(tmp_path / "a", steps=5), sources=[trajectories(24)])
+    fit(
+        config(tmp_path / "b", steps=5, checkpoint={"every_steps": 2}, stop={"max_seconds": 1e-9}),
+        sources=[trajectories(24)],
+    )
+    assert [r["step"] for r in read_metrics(tmp_path / "b" / "metrics.jsonl")] == [1]
+    summary = fit(config(tmp_path / "b", steps=5), sources=[trajectories(24)])
+    assert (summary.steps, summary.reason) == (5, "steps")
+    logs = [read_metrics(tmp_path / name / "metrics.jsonl") for name in "ab"]
+    assert [r["step"] for r in logs[1]] == [1, 2, 3, 4, 5]
+    assert [r["loss"] for r in logs[0]] == [r["loss"] for r in logs[1]]
+    ends = [load_file(next((tmp_path / n / "checkpoints" / "step-000005").glob("*.safetensors"))) for n in "ab"]
+    assert same(*ends)
+
+
+# ── Processes that are really killed ─────────────────────────────────────────────────────────────
+
+
+def start(folder: Path, steps: int) -> subprocess.Popen[str]:
+    """`seer-train run` on trajectories in a file, in a process of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "data.jsonl"
+    if not data.exists():
+        data.write_text("".join(item.model_dump_json() + "\n" for item in trajectories(24)))
+        (folder / "run.toml").write_text(
+            f'out = "{folder / "run"}"\nsteps = {steps}\n'
+            f'[data]\nsets = [{{ path = "{data}" }}]\n[model]\npath = "{tiny_base()}"\n[optimizer]\nlr = 1e-3\n'
+            "[batching]\nglobal_batch = 2\nmax_tokens = 1024\n[parallel]\nthreads = 1\n"
+            "[checkpoint]\nevery_steps = 10\nexport = false\n"
+        )
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "train.sft", str(folder / "run.toml")]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def steps_logged(folder: Path) -> int:
+    path = folder / "run" / "metrics.jsonl"
+    return len(read_metrics(path)) if path.exists() else 0
+
+
+def wait_for_steps(process: subprocess.Popen[str], folder: Path, steps: int) -> None:
+    deadline = time.monotonic() + 200
+    while steps_logged(folder) < steps and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def final_state(folder: Path, steps: int) -> dict[str, torch.Tensor]:
+    return load_file(next((folder / "run" / "checkpoints" / f"step-{steps:06d}").glob("*.safetensors")))
+
+
+def test_sigterm_saves_and_ends_cleanly(tmp_path: Path) -> None:
+    process = start(tmp_path, steps=100000)
+    wait_for_steps(process, tmp_path, 3)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors[-2000:]
+    names = complete_names(tmp_path / "run" / "checkpoints")
+    assert int(names[-1].removeprefix("step-")) == steps_logged(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_kill_9_at_ten_moments_ends_with_the_very_weights_of_the_undisturbed_run(tmp_path: Path) -> None:
+    steps, rng = 200, random.Random(0)
+    undisturbed = start(tmp_path / "a", steps)
+    assert undisturbed.wait(timeout=600) == 0
+    for kill in range(10):
+        process = start(tmp_path / "b", steps)
+        # a moment within the next tenth of the run, wherever in a step or a save it falls
+        wait_for_steps(process, tmp_path / "b", kill * steps // 10 + rng.randint(1, 15))
+        time.sleep(rng.random() * 0.1)
+        process.kill()
+        process.wait()
+    assert start(tmp_path / "b", steps).wait(timeout=600) == 0
+    assert same(final_state(tmp_path / "a", steps), final_state(tmp_path / "b", steps))
+    logs = [[r["loss"] for r in read_metrics(tmp_path / name / "run" / "metrics.jsonl")] for name in "ab"]
+    assert logs[0] == logs[1]
+    assert (
+        json.loads((tmp_path / "b" / "run" / "checkpoints" / f"step-{steps:06d}" / "manifest.json").read_text())["step"]
+        == steps
+    )

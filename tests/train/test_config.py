@@ -1,0 +1,143 @@
+"""What a configuration refuses, and what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from train_fakes import config
+from typer.testing import CliRunner
+
+from seer.config import build_config, load_config
+from seer.errors import ConfigError, SeerError
+from seer.schema import LossClass
+from train.cli import app, let_threads_rest_where_cores_are_shared
+from train.config import LossWeights, OptimizerConfig, TrainConfig
+from train.optimizer import learning_rate
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+TRAINING = sorted(
+    p for p in CONFIGS.rglob("*.toml") if not p.name.startswith(("data-", "miniature")) and "verl" not in p.parts
+)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"optimizer": {"lrr": 1}}, "unknown key 'lrr'.*did you mean 'lr'"),
+        ({"optimizer": {"lr": 0}}, "optimizer.lr"),
+        (
+            {"optimizer": {"lr": 3e-6}, "parallel": {"precision": "bf16"}},
+            "plain bf16 weights at lr 3e-06 hardly change",
+        ),
+        (  # 8-bit moments round the weights to the nearest as any other kind does
+            {"optimizer": {"kind": "adamw_8bit", "lr": 3e-6}, "parallel": {"precision": "bf16"}},
+            "plain bf16 weights at lr 3e-06 hardly change",
+        ),
+        ({"optimizer": {"kind": "adamw_bf16_states", "betas": (0.9, 0.999)}}, "beta2 = 0.999 never decays"),
+        ({"optimizer": {"kind": "adamw_stochastic"}}, 'set it to "bf16"'),
+        ({"loss": dict.fromkeys(LossWeights.model_fields, 0)}, "every loss weight is 0"),
+        ({"batching": {"max_tokens": 1024, "micro_batch_tokens": 512}}, "would fit no micro-batch"),
+        ({"stop": {"metric": "exact/call"}}, "needs figures"),
+        ({"data": {"sets": [{"path": "a", "samples_per_step": 3}]}}, 'belongs to data.mixing = "step"'),
+        ({"data": {"sets": []}}, "data.sets"),
+    ],
+)
+def test_bad_settings_are_refused_with_the_way_out(sections: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config("out", **sections)
+
+
+def test_only_what_the_model_says_is_learned_by_default() -> None:
+    weights = LossWeights()
+    assert {c: weights.of(c) for c in LossClass} == {
+        LossClass.PROMPT: 0,
+        LossClass.OBSERVATION: 0,
+        **dict.fromkeys((LossClass.CALL, LossClass.STRUCTURE, LossClass.THINK, LossClass.ANSWER, LossClass.STOP), 1),
+    }
+
+
+def test_learning_rates() -> None:
+    cosine = OptimizerConfig(lr=1.0, warmup_steps=4, schedule="cosine", final_lr_share=0.1)
+    rates = [learning_rate(cosine, step, 20) for step in range(20)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[4] == 1.0
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert learning_rate(OptimizerConfig(lr=2.0), 999, 1000) == 2.0
+    assert learning_rate(OptimizerConfig(lr=2.0, schedule="linear"), 9, 10) == 0.0
+    assert learning_rate(OptimizerConfig(schedule="linear"), 0, 1) > 0
+
+
+@pytest.mark.parametrize("path", TRAINING, ids=lambda p: p.stem)
+def test_shipped_configurations_load_and_hold_only_differences(path: Path) -> None:
+    import tomllib
+
+    resolved = load_config(TrainConfig, path)
+    written = tomllib.loads(path.read_text())
+    defaults = build_config(
+        TrainConfig, {"out": "x", "data": {"sets": [{"path": "x"}]}, "model": {"path": "x"}}, where=""
+    )
+    for section, values in written.items():
+        for key, value in values.items() if isinstance(values, dict) and section not in ("data", "model") else ():
+            assert getattr(getattr(defaults, section), key) != value, f"{section}.{key} only repeats the default"
+    assert resolved.steps > 0
+
+
+def test_the_control_differs_from_the_paper_run_in_one_field() -> None:
+    paper, control = (load_config(TrainConfig, CONFIGS / f"{n}.toml").model_dump() for n in ("seer-9b", "iso-control"))
+    assert paper.pop("out") != control.pop("out")
+    assert control["data"].pop("drop_turns") == ("call", "observation")
+    assert paper["data"].pop("drop_turns") == ()
+    assert paper == control
+
+
+def test_the_paper_run_is_the_papers() -> None:
+    paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
+    assert (paper.optimizer.lr, paper.steps, paper.batching.global_batch, paper.batching.max_tokens) == (
+        3e-6,
+        6000,
+        2,
+        16384,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.toml"], "no configuration at 'nowhere.toml'"),
+        (["run", "{config}"], "no checkpoint folder at 'no-model'"),
+        (["run", "{config}", "--set", "optimizer.lr=-1"], "optimizer.lr"),
+        (["run", "{config}", "--set", "nonsense"], "is not an override"),
+    ],
+)
+def test_bad_input_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f'out = "{tmp_path}/run"\n[data]\nsets = [{{ path = "no-data" }}]\n[model]\npath = "no-model"\n')
+    result = CliRunner().invoke(app, [a.format(config=path) for a in arguments])
+    assert isinstance(result.exception, SeerError) and result.exception.exit_code == 2
+    assert message in str(result.exception)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, train.cli; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy', 'pyarrow')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=CONFIGS.parent).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "given", "policy"), [(3.0, None, None), (50.0, None, "PASSIVE"), (50.0, "ACTIVE", "ACTIVE")]
+)
+def test_waiting_threads_rest_only_where_others_use_the_cores(monkeypatch, busy, given, policy) -> None:
+    psutil = pytest.importorskip("psutil")
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: busy)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    let_threads_rest_where_cores_are_shared()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

@@ -1,0 +1,130 @@
+"""Two real processes with gloo and FSDP2 do what one process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_fakes import config, trajectories
+from train_worker import VARIANTS, gradients
+
+from seer.models.checkpoint import load
+from train.evaluation import evaluate
+from train.parallel import World
+from train.run import build_run
+from train.step import train_step
+
+TESTS = Path(__file__).parents[1]
+
+
+def alone() -> World:
+    return World(0, 1, torch.device("cpu"), None)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """The folder and the results of one torchrun of two processes."""
+    out = tmp_path_factory.mktemp("two")
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(TESTS / "train_worker.py"), str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out, json.loads((out / "results.json").read_text())
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_gradients_of_two_processes_and_four_micro_batches_equal_one_process(two, sync: bool) -> None:
+    """No mean of means (transformers #34191, TRL #2175); the loss goes through the root forward."""
+    out, results = two
+    assert results["ranks"] == 2
+    run = build_run(config(out / "one", batching={"global_batch": 8}), alone(), [trajectories(24)])
+    wanted, got = gradients(run), load_file(out / f"gradients-{sync}.safetensors")
+    assert wanted.keys() == got.keys()
+    scale = max(float(g.abs().max()) for g in wanted.values())
+    worst = max(float((wanted[n] - got[n]).abs().max()) for n in wanted)
+    assert worst / scale < 1e-6
+
+
+def test_a_rank_without_pictures_does_not_hang(two) -> None:
+    """transformers #37186, verl #3670, torchtitan #4777."""
+    _, results = two
+    assert results["half_blind"]["ranks_with_pictures"] == 1
+    assert results["half_blind"]["loss"] > 0
+
+
+def test_uneven_numbers_of_micro_batches_are_filled_up(two, tmp_path: Path) -> None:
+    run = build_run(config(tmp_path, batching={"global_batch": 3}), alone(), [trajectories(24)])
+    assert two[1]["uneven"] == pytest.approx(train_step(run, 0, run.loader.take(0))["loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "tolerance"),
+    [
+        ("plain", 1e-5),
+        ("hsdp", 1e-5),
+        ("offload", 1e-5),
+        ("checkpointing", 1e-5),
+        ("mixed_bf16", 5e-2),
+        ("bf16_states", 1e-2),
+        ("muon", 1e-4),
+    ],
+)
+def test_every_way_of_sharding_follows_the_single_process(two, tmp_path: Path, variant: str, tolerance: float) -> None:
+    alike = VARIANTS[variant] if variant == "muon" else {}
+    run = build_run(config(tmp_path, **alike), alone(), [trajectories(24)])
+    losses = [train_step(run, step, run.loader.take(step))["loss"] for step in range(2)]
+    assert two[1][variant] == pytest.approx(losses, abs=tolerance)
+
+
+def test_a_frozen_tower_trains_under_sharding_with_checkpointing(two) -> None:
+    """transformers #47254, DeepSpeed #8148."""
+    first, second = two[1]["frozen"]
+    assert second < first
+
+
+def test_two_ranks_evaluate_as_one_and_can_save_afterwards(two, tmp_path: Path) -> None:
+    """Weights gathered for a forward pass without a backward pass are given back."""
+    run = build_run(config(tmp_path), alone(), [trajectories(24)], [trajectories(24)[:5]])
+    for step in range(2):
+        train_step(run, step, run.loader.take(step))
+    wanted, got = evaluate(run, 2), two[1]["evaluated"]
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        assert got[name] == pytest.approx(wanted[name], abs=1e-4) if name != "kind" else True
+
+
+def test_resuming_on_two_ranks_is_bitwise(two) -> None:
+    assert two[1]["resumed_at"] == 2
+    assert two[1]["resumed_equal"]
+
+
+def test_saved_by_two_continued_by_one(two) -> None:
+    """The same checkpoint on another number of ranks: equal to tolerance after a further step."""
+    out, _ = two
+    run = build_run(config(out / "plain"), alone(), [trajectories(24)])
+    run.resume()
+    assert run.start_step == 2
+    train_step(run, 2, run.loader.take(2))
+    wanted = load_file(out / "after-3.safetensors")
+    for name, parameter in run.trainee.model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), wanted[name], atol=2e-5, rtol=1e-3)
+
+
+def test_an_export_by_two_ranks_holds_the_gathered_weights(two) -> None:
+    out, _ = two
+    exported = load(out / "exported", device="cpu").model.state_dict()
+    wanted = load_file(out / "after-3.safetensors")
+    assert exported.keys() == wanted.keys()
+    assert all(torch.equal(exported[n], wanted[n]) for n in wanted)

@@ -1,0 +1,156 @@
+"""The memory planner agrees with the 9B's known table, and with what small models really use."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from train_fakes import as_elsewhere, config, samples, tiny_base, tiny_checkpoint
+from transformers import Glm4vConfig
+from typer.testing import CliRunner
+
+from seer.config import load_config
+from train.cli import app
+from train.config import TrainConfig
+from train.data.collate import collate
+from train.model.glm4v import prepare
+from train.optimizer import build_optimizer
+from train.parallel import clip_gradients
+from train.planning.memory import (
+    GIB,
+    Workload,
+    build_skeleton,
+    bytes_per_parameter,
+    measure_shape,
+    plan_memory,
+    plan_workload,
+)
+from train.planning.report import alternatives, as_record, model_shape, show, verdict
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+OVERRIDES = {
+    "fp32": ["optimizer.kind=adamw"],
+    "fp32 masters, bf16 moments": ["optimizer.kind=adamw_bf16_states"],
+    "fp32 masters, 8-bit moments": ["optimizer.kind=adamw_8bit"],
+    "bf16, stochastic rounding": ["optimizer.kind=adamw_stochastic", "parallel.precision=bf16"],
+    "offload": ["optimizer.kind=adamw", "parallel.cpu_offload=true"],
+}
+
+
+@functools.cache
+def paper(scheme: str) -> TrainConfig:
+    return load_config(TrainConfig, CONFIGS / "seer-9b.toml", OVERRIDES[scheme])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "bytes_each", "gib", "judged"),
+    [
+        ("fp32", 16, 76.7, "does not fit"),
+        ("fp32 masters, bf16 moments", 12, 57.5, "tight"),
+        ("fp32 masters, 8-bit moments", 10, 47.9, "fits"),
+        ("bf16, stochastic rounding", 8, 38.3, "fits"),
+    ],
+)
+def test_the_table_of_the_9b_on_two_gpus_of_80_gib(scheme: str, bytes_each: int, gib: float, judged: str) -> None:
+    settings = paper(scheme)
+    assert sum(bytes_per_parameter(settings.optimizer, settings.parallel)) == bytes_each
+    plan = plan_memory(Glm4vConfig(), settings, gpus=2)
+    assert plan.at("update") / GIB == pytest.approx(gib, abs=0.06)
+    assert verdict(plan, 80) == judged
+
+
+def test_offload_moves_the_state_to_the_host() -> None:
+    plan = plan_memory(Glm4vConfig(), paper("offload"), gpus=2)
+    assert plan.at("update") == 0
+    assert 150 < plan.host_bytes / GIB < 156
+    assert verdict(plan, 80) == "fits"
+
+
+def test_the_9b_has_the_known_shape_and_activations() -> None:
+    shape = measure_shape(build_skeleton(Glm4vConfig()), paper("fp32").model)
+    assert shape.total / 1e9 == pytest.approx(10.29, abs=0.01)
+    plan = plan_memory(Glm4vConfig(), paper("fp32"), gpus=2)
+    assert plan.parts["kept: layer inputs"] / GIB == pytest.approx(5.0, abs=0.01)
+
+
+def test_what_does_not_fit_is_told_what_would() -> None:
+    found = alternatives(Glm4vConfig(), paper("fp32"), gpus=2, gpu_gib=80, vision_tokens=None, supervised_tokens=1024)
+    changes = [alternative.change for alternative in found]
+    assert "optimizer.kind=adamw_8bit" in changes
+    assert "parallel.cpu_offload=true" in changes
+    assert all(alternative.verdict != "does not fit" for alternative in found)
+
+
+def test_the_command_prints_json() -> None:
+    result = CliRunner().invoke(
+        app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpus", "2", "--gpu-gib", "80", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["verdict"] == "fits"
+    text = CliRunner().invoke(app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpu-gib", "24"])
+    assert "does not fit" in text.output
+
+
+def test_a_model_that_is_not_here_yet_is_planned_with_its_usual_shape(tmp_path: Path) -> None:
+    glm, source = model_shape(str(tmp_path / "none"))
+    assert glm.text_config.hidden_size == Glm4vConfig().text_config.hidden_size
+    assert "is not here, so its usual shape is assumed" in source
+    glm, source = model_shape(str(tiny_base()))
+    assert (glm.text_config.hidden_size, source) == (64, f"'{tiny_base()}'")
+    assert plan_memory(glm, config(tmp_path), gpus=1).shape.total < 1e6
+
+
+def test_where_no_single_change_helps_it_says_so_and_what_the_host_must_hold(tmp_path: Path, capsys) -> None:
+    settings = config(tmp_path, parallel={"cpu_offload": True})
+    glm, source = model_shape(str(tiny_base()))
+    plan = plan_memory(glm, settings, gpus=1)
+    others = alternatives(glm, settings, gpus=1, gpu_gib=1, vision_tokens=None, supervised_tokens=16)
+    assert others == []  # the reserve alone is larger
+    show(as_record(plan, settings, gpus=1, gpu_gib=1), source, others)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "does not fit" in told and "no single change fits; combine several, or use more GPUs" in told
+    assert "host memory for the offloaded state:" in told
+
+
+def measured_peak(settings: TrainConfig, batch) -> int:
+    """Bytes held at the worst moment of one step of a real run, optimiser state included."""
+    trainee = prepare(tiny_checkpoint(), settings.model, 0)
+    optimizer = build_optimizer(trainee, settings.optimizer)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        (trainee(batch).total / batch.weight_sum).backward()
+        clip_gradients(trainee, 1.0)
+        optimizer.step()
+
+    step()
+    optimizer.zero_grad(set_to_none=True)
+    state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    resting = sum(t.numel() * t.element_size() for t in (*trainee.parameters(), *state))
+    with torch.profiler.profile(profile_memory=True) as profile:
+        step()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return resting + peak
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("count", [2, 24])
+def test_the_plan_is_within_15_percent_of_what_is_measured(
+    checkpointing: bool, frozen: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_elsewhere(monkeypatch)
+    switches = {"activation_checkpointing": checkpointing, "freeze_vision": frozen, "freeze_merger": frozen}
+    settings = config("out", model=switches)
+    batch = collate(samples(tiny_checkpoint(), count))
+    measured = measured_peak(settings, batch)
+    workload = Workload(batch.num_tokens, batch.num_vision_tokens, len(batch.targets_N))
+    planned = plan_workload(tiny_checkpoint().model.config, settings, workload, gpus=1)
+    assert planned.peak_bytes / measured == pytest.approx(1, abs=0.15), (planned.parts, measured)

@@ -1,0 +1,274 @@
+"""Trajectories → samples: token ids, loss weights, positions and patches, all aligned, nothing ever cut.
+
+    dataset = TrajectoryDataset(trajectories, recipe)
+    sample = dataset[3]                      # a Sample, or a Rejection that has been counted
+
+Ids come from the one encoder; weights follow loss classes of ids, never strings.
+Shapes: L tokens, n images, P patches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+
+from seer.errors import InputError
+from seer.models.checkpoint import PixelScaling
+from seer.protocol.encoding import CLASSES, Encoded, Encoder
+from seer.schema import Trajectory, Turn
+from train.config import DataConfig, LossWeights, SetConfig
+from train.data.pages import ShownPage, embedded_pages, pictures_of, shown_pages
+from train.data.pixels import byte_patches, join_patches
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One trajectory, ready to be packed. Every field of length L is aligned with `ids`."""
+
+    id: str
+    ids: np.ndarray
+    """int32 (L,)"""
+    classes: np.ndarray
+    """uint8 (L,): index into seer.protocol.encoding.CLASSES"""
+    weights: np.ndarray
+    """float32 (L,): weight of the loss of *predicting* this token"""
+    positions: np.ndarray
+    """int32 (3, L): M-RoPE"""
+    types: np.ndarray
+    """uint8 (L,): 1 on image placeholders"""
+    grid: np.ndarray
+    """int64 (n, 3): frames, rows, columns of patches"""
+    patches: np.ndarray
+    """uint8 (P, pixels)"""
+
+    def __post_init__(self) -> None:
+        lengths = {self.classes.shape[0], self.weights.shape[0], self.positions.shape[1], self.types.shape[0]}
+        assert lengths == {len(self.ids)}, f"sample '{self.id}': fields of lengths {lengths} beside {len(self.ids)} ids"
+        assert self.weights[0] == 0, f"sample '{self.id}': the first token has no predecessor to learn it from"
+        assert len(self.patches) == int(self.grid.prod(1).sum()), f"sample '{self.id}': patches do not fill its grids"
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def vision_tokens(self) -> int:
+        return int(self.types.sum())
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(getattr(self, field.name).nbytes for field in fields(self) if field.name != "id")
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A trajectory that is not trained on, and why."""
+
+    id: str
+    reason: Literal["over_long", "nothing_to_learn"]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How trajectories become samples."""
+
+    encoder: Encoder
+    scaling: PixelScaling
+    weights: LossWeights
+    max_tokens: int
+    drop_turns: tuple[str, ...] = ()
+
+    def weight_table(self) -> np.ndarray:
+        """float32 (classes,): the weight of each loss class."""
+        return np.array([self.weights.of(loss_class) for loss_class in CLASSES], np.float32)
+
+
+def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes] = ()) -> Sample | Rejection:
+    """Encode one trajectory with the pages it shows: `pictures`, its pages as PNG, where it came with them, else drawn from
+    its source. Pages of a rejected one are not drawn."""
+    turns = without_turns(trajectory.turns, recipe.drop_turns)
+    pages = embedded_pages(trajectory, turns, pictures) if pictures else shown_pages(trajectory, turns)
+    encoded = encode_turns(turns, pages, recipe.encoder, trajectory.id)
+    if len(encoded) > recipe.max_tokens:
+        detail = (
+            f"{len(encoded)} tokens, {encoded.vision_tokens} of them vision; at most {recipe.max_tokens} are allowed"
+        )
+        return Rejection(trajectory.id, "over_long", detail)
+    weights = recipe.weight_table()[encoded.classes]
+    if not weights.any():
+        return Rejection(trajectory.id, "nothing_to_learn", "no token has a loss weight above 0")
+    geometry = recipe.encoder.geometry
+    parts = [byte_patches(pages[s.page].image(), s, geometry, recipe.scaling.resample) for s in encoded.slots]
+    return Sample(
+        id=trajectory.id,
+        ids=encoded.ids,
+        classes=encoded.classes,
+        weights=weights,
+        positions=encoded.positions(),
+        types=encoded.mm_token_type_ids().astype(np.uint8),
+        grid=encoded.grid_thw(),
+        patches=join_patches(parts, geometry.patch_px**2),
+    )
+
+
+def without_turns(turns: Sequence[Turn], dropped: Collection[str]) -> list[Turn]:
+    """The other turns; reasoning that calls no longer part becomes one."""
+    kept: list[Turn] = []
+    for turn in turns:
+        if turn.kind in dropped:
+            continue
+        if turn.kind == "think" and kept and kept[-1].kind == "think":
+            turn = turn.model_copy(update={"text": f"{kept.pop().text}\n{turn.text}"})
+        kept.append(turn)
+    return kept
+
+
+def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder: Encoder, name: str) -> Encoded:
+    sizes = {number: (page.width_px, page.height_px) for number, page in pages.items()}
+    try:
+        return encoder.encode(turns, sizes)
+    except (InputError, KeyError) as error:
+        raise InputError(f"trajectory '{name}' cannot be encoded: {error}") from error
+
+
+class TrajectoryDataset:
+    """Samples by index, encoded when first asked for and kept in memory up to a limit."""
+
+    def __init__(
+        self,
+        trajectories: Sequence[Trajectory],
+        recipe: Recipe,
+        *,
+        name: str = "data",
+        over_long: Literal["drop", "refuse"] = "drop",
+        cache_bytes: int = 0,
+    ) -> None:
+        self.trajectories, self.recipe, self.name = trajectories, recipe, name
+        self.over_long, self.cache_bytes = over_long, cache_bytes
+        self.rejected: Counter[str] = Counter()
+        """How often each reason kept a sample out, repeats in later epochs included."""
+        self._cache: OrderedDict[int, Sample | Rejection] = OrderedDict()
+        self._cached_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __getitem__(self, index: int) -> Sample | Rejection:
+        result = self._cache.get(index)
+        if result is None:
+            result = make_sample(self.trajectories[index], self.recipe, pictures_of(self.trajectories, index))
+            self._keep(index, result)
+        if isinstance(result, Rejection):
+            if self.over_long == "refuse" and result.reason == "over_long":
+                raise InputError(
+                    f"trajectory '{result.id}' of {self.name}: {result.detail}; raise batching.max_tokens, build shorter "
+                    'trajectories, or set data.over_long = "drop"'
+                )
+            self.rejected[result.reason] += 1
+        return result
+
+    def _keep(self, index: int, result: Sample | Rejection) -> None:
+        size = result.num_bytes if isinstance(result, Sample) else 0
+        if self._cached_bytes + size <= self.cache_bytes:  # first come, first kept: a cyclic visit would defeat an LRU
+            self._cache[index] = result
+            self._cached_bytes += size
+
+
+# ── Opening what a configuration names ───────────────────────────────────────────────────────────
+
+
+class JsonLines(Sequence[Trajectory]):
+    """A .jsonl file with one trajectory a line: validated at once, kept in memory. For small sets."""
+
+    def __init__(self, path: Path) -> None:
+        self.items: list[Trajectory] = []
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    try:
+                        self.items.append(Trajectory.model_validate_json(line))
+                    except ValueError as error:
+                        raise InputError(f"'{path}' line {number} is not a trajectory: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
+    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
+        return self.items[index]
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content."""
+        import hashlib
+
+        joined = hashlib.sha256()
+        for item in self.items:
+            joined.update(item.model_dump_json().encode())
+        return joined.hexdigest()
+
+
+def open_trajectories(path: str | Path) -> Sequence[Trajectory]:
+    """A folder of shards or a .jsonl file. Raises InputError where there is neither."""
+    where = Path(path)
+    if where.is_dir():
+        from seer.shards.reader import ShardSet
+
+        return ShardSet(where)
+    if where.is_file():
+        return JsonLines(where)
+    raise InputError(f"no trajectories at '{path}'; give a folder of shards or a .jsonl file")
+
+
+def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe) -> list[TrajectoryDataset]:
+    """The data sets of a configuration, in its order."""
+    cache_bytes = data.cache_mib * 2**20 // max(1, len(sets))
+    opened = []
+    for entry in sets:
+        trajectories = open_trajectories(entry.path)
+        if len(trajectories) == 0:
+            raise InputError(f"'{entry.path}' holds no trajectories; build some first")
+        if entry.max_samples is not None and entry.max_samples < len(trajectories):
+            trajectories = Head(trajectories, entry.max_samples)
+        opened.append(
+            TrajectoryDataset(trajectories, recipe, name=entry.path, over_long=data.over_long, cache_bytes=cache_bytes)
+        )
+    return opened
+
+
+class Head(Sequence[Trajectory]):
+    """The first so many of a sequence, without copying it."""
+
+    def __init__(self, items: Sequence[Trajectory], size: int) -> None:
+        self.items, self.size = items, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
+    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
+        if isinstance(index, slice):
+            return [self.items[i] for i in range(*index.indices(self.size))]
+        return self.items[range(self.size)[index]]
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[i] for i in range(self.size))
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content, by that of the whole."""
+        return str(getattr(self.items, "digest", ""))
+
+    def pages_png(self, index: int) -> Sequence[bytes]:
+        return pictures_of(self.items, index)

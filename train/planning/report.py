@@ -1,0 +1,143 @@
+"""What `seer-train plan` says: bytes by part, whether it fits, and which single change would make it fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.config import build_config
+from seer.errors import ConfigError, ModelError
+from train.config import TrainConfig
+from train.planning.memory import GIB, MemoryPlan, bytes_per_parameter, plan_memory
+
+RESERVE_GIB = 2.5
+"""The CUDA context, NCCL's buffers, and what the allocator cannot use."""
+TIGHT_SHARE = 0.85
+"""Above this share of a GPU a plan is called tight: one unlucky fragment and it ends."""
+
+
+def model_shape(path: str) -> tuple[Any, str]:
+    """The Glm4vConfig of a checkpoint folder, and where it is from; GLM-4.1V-9B's where the folder is not here yet."""
+    from transformers import Glm4vConfig
+
+    settings = Path(path) / "config.json"
+    if not settings.exists():
+        return Glm4vConfig(), f"GLM-4.1V-9B ('{path}' is not here, so its usual shape is assumed)"
+    try:
+        return Glm4vConfig(**json.loads(settings.read_text(encoding="utf-8"))), f"'{path}'"
+    except Exception as error:  # the boundary to transformers: what it refuses has classes of many libraries
+        raise ModelError(f"'{settings}' is not a GLM-4V configuration: {error}") from None
+
+
+def verdict(plan: MemoryPlan, gpu_gib: float) -> str:
+    """`fits`, `tight` or `does not fit`."""
+    needed = plan.peak_bytes / GIB + RESERVE_GIB
+    if needed > gpu_gib:
+        return "does not fit"
+    return "tight" if needed > TIGHT_SHARE * gpu_gib else "fits"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One change to the configuration, or to the machine, and the plan it leads to."""
+
+    change: str
+    plan: MemoryPlan
+    verdict: str
+
+
+def alternatives(
+    glm: Any, config: TrainConfig, *, gpus: int, gpu_gib: float, vision_tokens: int | None, supervised_tokens: int
+) -> list[Alternative]:
+    """Single changes that fit, the ones that leave most room first."""
+    found = []
+    for change, changed, count in changes(config, gpus):
+        plan = plan_memory(glm, changed, gpus=count, vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
+        judged = verdict(plan, gpu_gib)
+        if judged != "does not fit":
+            found.append(Alternative(change, plan, judged))
+    return sorted(found, key=lambda alternative: alternative.plan.peak_bytes)
+
+
+def changes(config: TrainConfig, gpus: int) -> Iterator[tuple[str, TrainConfig, int]]:
+    """(what to write, the configuration with it, GPUs)."""
+    tokens = config.batching.max_tokens // 2
+    candidates: dict[str, Mapping[str, Mapping[str, Any]]] = {
+        "model.activation_checkpointing=true": {"model": {"activation_checkpointing": True}},
+        "optimizer.kind=adamw_bf16_states": {"optimizer": {"kind": "adamw_bf16_states"}},
+        "optimizer.kind=adamw_8bit": {"optimizer": {"kind": "adamw_8bit"}},
+        "optimizer.kind=adamw_stochastic parallel.precision=bf16": {
+            "optimizer": {"kind": "adamw_stochastic"},
+            "parallel": {"precision": "bf16"},
+        },
+        "parallel.cpu_offload=true": {"parallel": {"cpu_offload": True}},
+        f"batching.max_tokens={tokens}": {"batching": {"max_tokens": tokens, "micro_batch_tokens": None}},
+        "model.freeze_vision=true": {"model": {"freeze_vision": True}},
+    }
+    for change, sections in candidates.items():
+        changed = with_changes(config, sections)
+        if changed is not None and changed != config:
+            yield change, changed, gpus
+    yield f"--gpus {2 * gpus}", config, 2 * gpus
+
+
+def with_changes(config: TrainConfig, sections: Mapping[str, Mapping[str, Any]]) -> TrainConfig | None:
+    """The configuration with some keys changed; None where that is refused."""
+    values = config.model_dump()
+    for section, keys in sections.items():
+        values[section] = {**values[section], **keys}
+    try:
+        return build_config(TrainConfig, values, where="plan")
+    except ConfigError:
+        return None
+
+
+def as_record(plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: float) -> dict[str, Any]:
+    """The plan as plain values, for `--json`."""
+    return {
+        "parameters": plan.shape.total,
+        "trained_parameters": plan.shape.trained,
+        "bytes_per_parameter": sum(bytes_per_parameter(config.optimizer, config.parallel)),
+        "gpus": gpus,
+        "gpu_gib": gpu_gib,
+        "gib": {name: round(size / GIB, 3) for name, size in plan.parts.items()},
+        "moments_gib": {moment: round(plan.at(moment) / GIB, 3) for moment in plan.moments},
+        "peak_gib": round(plan.peak_bytes / GIB, 3),
+        "reserve_gib": RESERVE_GIB,
+        "host_gib": round(plan.host_bytes / GIB, 3),
+        "verdict": verdict(plan, gpu_gib),
+    }
+
+
+def show(record: Mapping[str, Any], source: str, others: list[Alternative]) -> None:
+    """Print a plan."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(
+        f"{record['parameters'] / 1e9:.2f} B parameters of {source}, {record['trained_parameters'] / 1e9:.2f} B trained, "
+        f"{record['bytes_per_parameter']:g} bytes each at rest, on {record['gpus']} GPUs of {record['gpu_gib']:g} GiB",
+        markup=False,
+    )
+    table = Table("part", "GiB a GPU")
+    for name, size in record["gib"].items():
+        table.add_row(name, f"{size:.2f}")
+    console.print(table)
+    for moment, size in record["moments_gib"].items():
+        console.print(f"  at {moment:<9} {size:7.2f} GiB", markup=False)
+    console.print(
+        f"peak {record['peak_gib']:.1f} + {record['reserve_gib']} GiB reserve of {record['gpu_gib']:g}: {record['verdict']}",
+        markup=False,
+    )
+    if record["host_gib"]:
+        console.print(f"host memory for the offloaded state: {record['host_gib']:.0f} GiB over all ranks", markup=False)
+    if record["verdict"] != "fits":
+        console.print(
+            "single changes that fit:" if others else "no single change fits; combine several, or use more GPUs"
+        )
+        for other in others:
+            console.print(f"  {other.change}: {other.plan.peak_bytes / GIB:.1f} GiB, {other.verdict}", markup=False)
