@@ -4,4 +4,4 @@
 #   bash scripts/bench_all.sh --full                       all, whole: an hour or two
 #   bash scripts/bench_all.sh bench_render bench_train     only these
 source "$(dirname "$0")/environment.sh" "model,train,data,eval,openai,serve,dev"
-python scripts/run_benches.py "$@"
+python scripts/bench/run_benches.py "$@"

@@ -1,6 +1,6 @@
 """How fast, frugal and exact training is, on a small model and a CPU, against transformers.Trainer on the same data.
 
-    python scripts/bench_train.py [--quick]
+    python scripts/bench/bench_train.py [--quick]
 
 Both trainers see the same trajectories in the same order with the same optimiser. The Trainer gets a padding collator and
 samples encoded and drawn beforehand; ours draws its pages on the fly. The last line is JSON.
@@ -21,7 +21,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import torch

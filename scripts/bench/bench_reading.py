@@ -1,6 +1,6 @@
 """How fast the reading core is, and what it saves.
 
-    python scripts/bench_reading.py [--quick] [--data ../shared/data/longbench/samples]
+    python scripts/bench/bench_reading.py [--quick] [--data ../shared/data/longbench/samples]
 
 1. Stage 2 of a conversation over 6 pages with a small real model: share of stage-1 positions reused, and its time to
    first token beside stage 1's.
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the same keys in under 50 s")
     parser.add_argument(
-        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/longbench/samples"
+        "--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared/data/longbench/samples"
     )
     options = parser.parse_args()
     result: dict[str, object] = {"bench": "reading"}

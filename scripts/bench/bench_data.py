@@ -1,6 +1,6 @@
 """How well the data pipeline uses a teacher, how fast and flat it runs, what a kill costs it, and how it scales over Ray.
 
-    python scripts/bench_data.py [--quick]
+    python scripts/bench/bench_data.py [--quick]
 
 Four measurements, each in processes of their own:
 - teacher: a scripted server with 50 ms latency, 64 calls at once, against the ideal rate of 64 / 0.05 = 1,280 calls/s;
@@ -32,7 +32,7 @@ from typing import Any
 
 from scripted_teacher import TeacherProcess
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 LATENCY_S, CONCURRENCY = 0.05, 64

@@ -1,7 +1,7 @@
 """How fast pages are made, beside what people use today.
 
-    python scripts/bench_render.py            # the whole table, some minutes
-    python scripts/bench_render.py --quick    # the same keys on fewer pages, under 50 s
+    python scripts/bench/bench_render.py            # the whole table, some minutes
+    python scripts/bench/bench_render.py --quick    # the same keys on fewer pages, under 50 s
 
 Texts are LongBench samples in English, Chinese and code, found at ../shared/data or at $SEER_SHARED_DATA. Each road
 starts from a text and ends with PNG bytes, in one process. Times are processor time, child processes included, so
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 TASKS = {"en": "gov_report", "zh": "vcsum", "code": "lcc"}

@@ -1,6 +1,6 @@
 """How fast serving is, what its caches save, and whether it stays right under load. Real vLLM, a small untrained model.
 
-    python scripts/bench_serving.py [--quick] [--server]
+    python scripts/bench/bench_serving.py [--quick] [--server]
 
 1. Conversations a second through our loop at rising concurrency, latencies, share of second stages served from the cache.
    Beside it (c) the same prompts fed to vLLM with no loop around it.
