@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +24,18 @@ def demo(
     """
     from rich.console import Console
 
+    from seer.cli.display import TracePrinter
     from seer.cli.progress import progress
     from seer.miniature.controls import find_model
     from seer.miniature.demo import run_demo
 
-    run_demo(find_model(model), document, out, Console(highlight=False, markup=False), report=report, progress=progress)
+    console = Console(highlight=False, markup=False)
+    run_demo(
+        find_model(model),
+        document,
+        out,
+        console,
+        make_printer=partial(TracePrinter, console),
+        report=report,
+        progress=progress,
+    )

@@ -1,16 +1,17 @@
 """The demo: a small trained model reads a document of names and codes, live, then 100 held-out questions, then a report.
 
-run_demo(SHIPPED, None, Path("runs/demo"), Console())
+console = Console()
+run_demo(SHIPPED, None, Path("runs/demo"), console, make_printer=partial(TracePrinter, console))
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from seer.cli.display import TracePrinter, cite, print_outcome, tokens_line
 from seer.evaluation.analysis.runs import Run, load_run
 from seer.evaluation.benchmarks.longbench import read_data
 from seer.evaluation.reports.report import build_report, write_report
@@ -20,9 +21,10 @@ from seer.miniature.model import ROUNDS
 from seer.miniature.parse import pick_questions, read_document
 from seer.miniature.world import STYLE, Question
 from seer.models.checkpoint import weights_digest
-from seer.schema import Answer, Document
+from seer.schema import Answer, Document, Step
 from seer.web.tables import Case, Picture, Report, Section
-from seer.web.trace import turn_text, write_trace
+from seer.web.trace import write_trace
+from seer.web.wording import cite, tokens_line, turn_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +33,16 @@ DOCUMENT = Path(__file__).parent.parent / "data" / "miniature.txt"
 """The document that is read where none is given."""
 NUM_QUESTIONS = 5
 NUM_SCORED = 100
+
+
+class ReadingPrinter(Protocol):
+    """Shows the reading of one question while it runs."""
+
+    def __call__(self, step: Step) -> None:
+        """Show one turn as soon as it is complete."""
+
+    def outcome(self, answer: Answer) -> None:
+        """Show the citations and the cost of the finished answer."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +61,16 @@ def run_demo(
     out: Path,
     console: Console,
     *,
+    make_printer: Callable[[Document], ReadingPrinter],
     report: bool = True,
     num_scored: int = NUM_SCORED,
     progress: Progress = no_progress,
 ) -> list[Asked]:
-    """Ask, score, report; what was asked comes back. Leaves traces, a run and report.html in `out`."""
+    """Ask questions about one document, score the model on a held-out world and write the report.
+
+    `make_printer` builds the printer of each reading for its document. Returns the questions with their answers;
+    writes the traces, the scored run and report.html to `out`.
+    """
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import Reader
     from seer.rendering import render_text
@@ -68,8 +85,9 @@ def run_demo(
     asked = []
     for number, question in enumerate(pick_questions(source, NUM_QUESTIONS), 1):
         console.print(f"\n{number}. {question.text}   ({question.kind})")
-        answer = reader.ask(document, question.text, TracePrinter(console, document))
-        print_outcome(console, document, answer)
+        printer = make_printer(document)
+        answer = reader.ask(document, question.text, printer)
+        printer.outcome(answer)
         asked.append(Asked(question, answer))
         console.print(f"   truth  {'right' if asked[-1].is_right else f'wrong: it is {question.answer}'}")
         write_trace(out / "questions" / f"{number}-{question.kind}", document, question.text, answer)

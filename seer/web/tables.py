@@ -1,7 +1,7 @@
-"""What a report is made of, before it is Markdown, HTML or JSON: sections with tables, charts and cases.
+"""The content of a report, independent of its format: sections with tables, charts and cases.
 
-Cells keep their numbers; how many digits are shown is the column's matter. Every table carries a note with the
-conditions it was made under.
+Cells hold unrounded numbers; the column decides how many digits are displayed. Every table carries a note with the
+conditions under which its figures were measured.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Column:
+    """A heading and how the cells below it are displayed."""
+
     name: str
     digits: int | None = None
     """Digits after the point; None for text and whole numbers."""
     signed: bool = False
-    """Show a plus before what is above zero: for differences."""
+    """Show a plus sign before positive numbers: for differences."""
 
     def show(self, cell: Cell) -> str:
+        """The cell as displayed text: numbers with the column's digits and thousands separators, None as a dash."""
         if cell is None:
             return "–"
         if isinstance(cell, str | bool):
@@ -38,13 +41,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
+    """Cells in the order of the table's columns."""
+
     cells: Sequence[Cell]
     kind: str = ""
-    """`total` for sums and means, `paper` for figures that are not ours."""
+    """`total` for sums and means, `paper` for figures taken from a publication."""
 
 
 def columns(*specs: str) -> list[Column]:
-    """Columns by "name", "name:2" for two digits after the point, "name:+2" for signed ones."""
+    """Columns from short specifications: "name", "name:2" (two digits after the point), "name:+2" (signed as well)."""
     made = []
     for spec in specs:
         name, _, form = spec.rpartition(":")
@@ -54,36 +59,41 @@ def columns(*specs: str) -> list[Column]:
 
 
 def row(*cells: Cell, kind: str = "") -> Row:
+    """A table row from its cells in order; `kind` as in `Row`."""
     return Row(cells, kind)
 
 
 @dataclass(frozen=True)
 class Table:
+    """Rows under columns, with a title and a note."""
+
     title: str
     columns: Sequence[Column]
     rows: Sequence[Row]
     note: str
     """Conditions: post-processing, prompts, versions, failures."""
     folded: bool = False
-    """Shown closed at first: long tables."""
+    """Start collapsed in HTML: for long tables."""
     shaded: bool = False
-    """Number cells are shaded by their value: for tables read as a map."""
+    """Shade number cells by their value: for tables that are read as a heat map."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: its parts in order, each a value and the name of its series."""
+    """One bar of a chart. `parts` holds a value and a series name for each segment, in order."""
 
     label: str
     parts: Sequence[tuple[float, str]]
     low: float | None = None
     high: float | None = None
-    """Ends of an interval around the bar's end."""
+    """Bounds of the interval drawn around the end of the bar."""
     is_paper: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
+    """Horizontal bars with a shared scale."""
+
     title: str
     bars: Sequence[Bar]
     unit: str
@@ -99,12 +109,12 @@ class Dot:
     label: str
     series: str = ""
     on_line: bool = False
-    """Joined with the others that are, from left to right."""
+    """Connect this dot to the others on the line, from left to right."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Points over two axes, drawn in HTML alone."""
+    """Points over two axes. Only the HTML report draws plots."""
 
     title: str
     x_name: str
@@ -114,7 +124,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Picture:
-    """A page shown with a case."""
+    """A page image shown with a case."""
 
     number: int
     png: bytes
@@ -123,22 +133,25 @@ class Picture:
 
     @property
     def caption(self) -> str:
+        """The page number, followed by whether the page was selected and whether it holds the evidence."""
         marks = ["selected"] * self.is_selected + ["gold"] * self.is_gold
         return " · ".join([f"page {self.number}", *marks])
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input for the gallery."""
+    """One input, shown in detail."""
 
     title: str
     fields: Sequence[tuple[str, str]]
-    """Label and text, in order."""
+    """Labels with their texts, in order of display."""
     pictures: Sequence[Picture] = ()
 
 
 @dataclass(frozen=True)
 class Section:
+    """A heading with text, charts, plots, tables and cases below it, in that order."""
+
     title: str
     text: str = ""
     tables: Sequence[Table] = ()
@@ -149,18 +162,20 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
+    """A title, a list of summary points, and sections."""
+
     title: str
     summary: Sequence[str]
     sections: Sequence[Section]
     runs: Mapping[str, Any] = field(default_factory=dict)
-    """Machine-readable scores of each run."""
+    """Machine-readable scores by run name; only the JSON report contains them."""
 
 
 # ── Markdown ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def to_markdown(report: Report) -> str:
-    """Tables in GitHub's form. Charts and pictures are left to the HTML; their numbers stand in the tables."""
+    """Render a report as GitHub Markdown. Charts, plots and pictures appear only in HTML; their numbers are in the tables."""
     lines = [f"# {_plain(report.title)}", ""]
     lines += [f"- {_plain(point)}" for point in report.summary]
     for section in report.sections:
@@ -191,7 +206,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """One line in which a model's words can't become markup."""
+    """Put text on one line and escape it, so that it cannot form Markdown or HTML markup."""
     flat = " ".join(text.split())
     for sign in ("\\", "`", "*", "_", "|", "[", "]", "#"):
         flat = flat.replace(sign, f"\\{sign}")
@@ -202,7 +217,7 @@ def _plain(text: str) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Every number of the report, unrounded."""
+    """Convert a report to a JSON-serializable dictionary with every number unrounded."""
     return {
         "title": report.title,
         "summary": list(report.summary),

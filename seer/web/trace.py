@@ -13,8 +13,8 @@ import html
 import json
 from pathlib import Path
 
-from seer.cli.display import cite, tokens_line, what_is_shown
 from seer.schema import Answer, Document, Step
+from seer.web.wording import cite, tokens_line, turn_text
 
 MAX_PAGES_SHOWN = 60
 
@@ -100,20 +100,6 @@ def trace_markdown(document: Document, question: str, answer: Answer, note: str 
     for step in answer.trace:
         lines += [f"### {step.turn.kind}", "", *_quoted(turn_text(step)), ""]
     return "\n".join(lines)
-
-
-def turn_text(step: Step) -> str:
-    """What a turn says, in words."""
-    turn = step.turn
-    if turn.kind == "prompt":
-        shown = what_is_shown(turn)
-        return f"{shown[0].upper()}{shown[1:]}. {turn.text}"
-    if turn.kind == "call":
-        departs = f" (departs from the protocol: {', '.join(step.deviations)})" if step.deviations else ""
-        return f"select pages {list(turn.pages)}{departs}"
-    if turn.excerpts:
-        return "\n".join(f"Text from image {excerpt.page}: {excerpt.text}" for excerpt in turn.excerpts)
-    return turn.text
 
 
 def _turn_html(step: Step) -> str:

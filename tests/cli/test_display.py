@@ -15,7 +15,8 @@ from seer.protocol.call import render_call
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.schema import Answer, Step, Turn
-from seer.web.trace import trace_html, trace_markdown, turn_text
+from seer.web.trace import trace_html, trace_markdown
+from seer.web.wording import turn_text
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from typer.testing import CliRunner
 
+from seer.cli.display import TracePrinter
 from seer.cli.main import app
 from seer.errors import DocumentNotFound, InputError, ModelError
 from seer.evaluation.analysis.runs import load_run
@@ -88,7 +91,8 @@ def test_the_demo_asks_scores_and_reports(tmp_path, monkeypatch):
     model = build_untrained(tmp_path / "model")
     printed = io.StringIO()
     console = Console(file=printed, highlight=False, markup=False, width=100)
-    asked = run_demo(model, mine, tmp_path / "out", console, num_scored=10)
+    printers = partial(TracePrinter, console)
+    asked = run_demo(model, mine, tmp_path / "out", console, make_printer=printers, num_scored=10)
     assert [one.question.kind for one in asked] == ["single", "paraphrase", "unanswerable", "single", "paraphrase"]
     shown = printed.getvalue()
     for word in ("look", "select", "retrieve", "truth", "10 questions of a held-out world", "report.html"):
