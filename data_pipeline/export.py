@@ -21,7 +21,7 @@ from typing import Any, Literal
 from seer.errors import InputError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
-from seer.protocol.encoding import neutralise
+from seer.protocol.literals import JOINER, neutralise
 from seer.protocol.turns import render_observation
 from seer.schema import Trajectory, Turn
 from seer.shards.reader import ShardSet, write_whole
@@ -30,7 +30,6 @@ Format = Literal["llamafactory", "swift", "trl"]
 FORMATS: tuple[Format, ...] = ("llamafactory", "swift", "trl")
 TOOL_ROLES: dict[Format, str] = {"llamafactory": "observation", "swift": "tool_response", "trl": "tool"}
 _PLACEHOLDER = re.compile(r"<(?=\u2060*(?:image|video|audio)>)")
-_JOINER = "\u2060"
 
 Messages = list[dict[str, Any]]
 
@@ -104,7 +103,7 @@ def _prompt(turn: Turn, how: Format) -> Any:
 
 def defused(text: str) -> str:
     """Text that spells neither a control token nor a placeholder; looks unchanged."""
-    return _PLACEHOLDER.sub(f"<{_JOINER}", neutralise(text))
+    return _PLACEHOLDER.sub(f"<{JOINER}", neutralise(text))
 
 
 def _write_images(trajectory: Trajectory, folder: Path) -> list[str]:

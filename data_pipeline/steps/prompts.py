@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from seer.teaching.defusing import defuse, mend
+from seer.protocol.literals import CHAT_LITERALS
 from seer.teaching.verdicts import Message, strip_thinking
 
 _REASON_SYSTEM = (
@@ -27,11 +27,11 @@ _ANSWER_FORMS = {
 
 def reason_messages(question: str, kind: str, context: str, selected: list[tuple[int, str]]) -> list[Message]:
     """Ask for reasoning and answer. The gold answer is not an argument, so it cannot leak."""
-    pages = "\n".join(f"Text from image {number}: {defuse(text)}" for number, text in selected)
+    pages = "\n".join(f"Text from image {number}: {CHAT_LITERALS.neutralise(text)}" for number, text in selected)
     user = (
-        f"--- document begins ---\n{defuse(context)}\n--- document ends ---\n\n"
+        f"--- document begins ---\n{CHAT_LITERALS.neutralise(context)}\n--- document ends ---\n\n"
         f"--- pages that matter ---\n{pages or '(none)'}\n--- end of pages ---\n\n"
-        f"Question: {defuse(question)}\n{_ANSWER_FORMS[kind]}"
+        f"Question: {CHAT_LITERALS.neutralise(question)}\n{_ANSWER_FORMS[kind]}"
     )
     return [{"role": "system", "content": _REASON_SYSTEM}, {"role": "user", "content": user}]
 
@@ -68,7 +68,7 @@ def parse_reasoning(text: str, think: str = "", finish: str = "stop") -> ParsedR
         think = think or before
     else:
         answer = said
-    answer = mend(answer).strip("\r\n").rstrip()
+    answer = CHAT_LITERALS.restore(answer).strip("\r\n").rstrip()
     if finish == "length":
         return ParsedReasoning(problem="reason_truncated")
     if not answer.strip():
@@ -77,7 +77,7 @@ def parse_reasoning(text: str, think: str = "", finish: str = "stop") -> ParsedR
         return ParsedReasoning(problem="reason_refused")
     if not think.strip():
         return ParsedReasoning(problem="no_reasoning", answer=answer)
-    return ParsedReasoning(think=mend(think).strip(), answer=answer)
+    return ParsedReasoning(think=CHAT_LITERALS.restore(think).strip(), answer=answer)
 
 
 # ── Do two answers mean the same? ────────────────────────────────────────────────────────────────
@@ -88,7 +88,8 @@ def same_answer_messages(question: str, answers: tuple[str, ...], given: str) ->
         "You compare answers. Reply with one word: YES if the given answer means the same as a correct one, else NO."
     )
     user = (
-        f"Question: {defuse(question)}\nCorrect answers: {defuse(' / '.join(answers[:10]))}\n"
-        f"Given answer: {defuse(given)}\nDo they mean the same? Reply YES or NO."
+        f"Question: {CHAT_LITERALS.neutralise(question)}\n"
+        f"Correct answers: {CHAT_LITERALS.neutralise(' / '.join(answers[:10]))}\n"
+        f"Given answer: {CHAT_LITERALS.neutralise(given)}\nDo they mean the same? Reply YES or NO."
     )
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]

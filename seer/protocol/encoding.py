@@ -9,7 +9,6 @@ Shapes: L tokens, P patches before merging, n images.
 
 from __future__ import annotations
 
-import functools
 import re
 import threading
 from collections import OrderedDict
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import ModelError
-from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
+from seer.protocol.control import CONTROL
 from seer.protocol.geometry import GLM_41V, VisionGeometry
 from seer.protocol.turns import Piece, layout
 from seer.schema import LossClass, Turn
@@ -301,28 +300,3 @@ def without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
     state["added_tokens"], state["post_processor"] = [], None
     state["truncation"] = state["padding"] = None
     return Rebuild.from_str(json.dumps(state))
-
-
-# ── Chats that can carry only strings ────────────────────────────────────────────────────────────
-
-_JOINER = "\u2060"  # word joiner: zero width, never drawn
-
-
-@functools.cache
-def _control_literal() -> re.Pattern[str]:
-    names = "|".join(re.escape(name[1:]) for name in KNOWN_CONTROL_LITERALS)
-    return re.compile(f"([<\\[/])({_JOINER}*)({names})")
-
-
-def neutralise(text: str) -> str:
-    """Text that a server's own tokenizer cannot take for control tokens: a zero-width joiner stands after the bracket.
-
-    For roads where only strings can be sent (OpenAI-style chat). What people see is unchanged, and `restore` gives
-    back the very text.
-    """
-    return _control_literal().sub(rf"\1{_JOINER}\2\3", text)
-
-
-def restore(text: str) -> str:
-    """The inverse of `neutralise`."""
-    return _control_literal().sub(lambda m: m[1] + m[2][1:] + m[3], text)

@@ -17,7 +17,8 @@ from seer.engines.base import Engine, Generation, Request, Sampling, SelectConst
 from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
 from seer.protocol.call import ParsedCall, parse_call_text
 from seer.protocol.control import CONTROL
-from seer.protocol.encoding import Encoder, neutralise
+from seer.protocol.encoding import Encoder
+from seer.protocol.literals import neutralise
 from seer.protocol.turns import observation, observation_without_text, render_observation
 from seer.reading.citations import find_citations
 from seer.reading.policy import ReadingPolicy, chunk_pages, fit_excerpts

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from seer.teaching.defusing import defuse
+from seer.protocol.literals import CHAT_LITERALS
 
 Message = dict[str, str]
 Verdict = Literal["yes", "no", "unclear", "contradictory", "truncated"]
@@ -21,8 +21,9 @@ _JUDGE_SYSTEM = (
 def judge_messages(question: str, answers: Sequence[str], page_text: str) -> list[Message]:
     """Ask for one page. What stands between the page marks is material, not instruction."""
     user = (
-        f"Question: {defuse(question)}\nCorrect answer: {defuse(' / '.join(answers[:3]))}\n\n"
-        f"--- page begins ---\n{defuse(page_text)}\n--- page ends ---\n\n"
+        f"Question: {CHAT_LITERALS.neutralise(question)}\n"
+        f"Correct answer: {CHAT_LITERALS.neutralise(' / '.join(answers[:3]))}\n\n"
+        f"--- page begins ---\n{CHAT_LITERALS.neutralise(page_text)}\n--- page ends ---\n\n"
         "Is this page necessary to answer the question? Reply YES or NO."
     )
     return [{"role": "system", "content": _JUDGE_SYSTEM}, {"role": "user", "content": user}]

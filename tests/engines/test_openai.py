@@ -19,7 +19,7 @@ from seer.engines.recalling import RecallingEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
 from seer.protocol.call import render_call
-from seer.protocol.encoding import neutralise
+from seer.protocol.literals import neutralise
 from seer.reading.conversation import converse, split_answer
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader, read_one

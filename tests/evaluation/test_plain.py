@@ -15,7 +15,7 @@ from seer.evaluation.files import read_predictions
 from seer.evaluation.runs.longbench import predict
 from seer.evaluation.runs.probing import probe_prefill
 from seer.protocol.control import CONTROL
-from seer.protocol.encoding import neutralise
+from seer.protocol.literals import neutralise
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.schema import Excerpt, Turn

@@ -17,7 +17,7 @@ from seer.errors import ModelError
 from seer.protocol import encoding
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
-from seer.protocol.encoding import CLASSES, Encoder, neutralise, restore
+from seer.protocol.encoding import CLASSES, Encoder
 from seer.protocol.turns import observation
 from seer.schema import Excerpt, LossClass, Turn
 from tests.protocol.test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
@@ -222,27 +222,6 @@ def test_written_turns_split_at_control_ids_only():
     assert encoder.split(encoder.encode_text(said)) == [("", said)]
     assert encoder.split([*ids, *encoder.encode_text("so")])[-2:] == [(CONTROL.close_think, ""), ("", "so")]
     assert [encoder.control_name(token) for token in ids[:2]] == [CONTROL.open_think, ""]
-
-
-@given(
-    st.lists(st.sampled_from([*KNOWN_CONTROL_LITERALS, "\u2060", "<", "|", "user", " ", "问"]), max_size=20).map(
-        "".join
-    )
-)
-def test_neutralising_is_reversible_and_hides_every_control_literal(text):
-    safe = neutralise(text)
-    assert restore(safe) == text
-    assert not any(name in safe for name in KNOWN_CONTROL_LITERALS)
-    assert safe.replace("\u2060", "") == text.replace("\u2060", "")
-
-
-def test_a_literal_is_broken_by_one_joiner_behind_its_bracket():
-    assert neutralise("a <|user|> b") == "a <\u2060|user|> b"
-    assert neutralise("[gMASK]</think>/nothink") == "[\u2060gMASK]<\u2060/think>/\u2060nothink"
-    assert neutralise("a < b [c] /d") == "a < b [c] /d"
-    assert neutralise("<\u2060|user|>") == "<\u2060\u2060|user|>", "so that what had one already gets it back"
-    assert restore("<\u2060\u2060|user|>") == "<\u2060|user|>"
-    assert restore("<|user|>") == "<|user|>"
 
 
 def test_a_tokenizer_without_a_control_token_is_refused_by_name():

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from seer.engines.openai.messages import completion_prompt, prompt_parts
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
-from seer.protocol.encoding import neutralise, restore
+from seer.protocol.literals import neutralise, restore
 from seer.schema import Excerpt, Turn
 from tests.protocol.test_encoding import SIZES, conversation
 

@@ -401,7 +401,7 @@ def test_a_chat_of_strings_cannot_be_hijacked_either(small_checkpoint_dir):
     """The road of OpenAI-style servers: text is neutralised, then a stock template and tokenizer do as they please."""
     from transformers import AutoTokenizer
 
-    from seer.protocol.encoding import neutralise, restore
+    from seer.protocol.literals import neutralise, restore
 
     tokenizer = AutoTokenizer.from_pretrained(small_checkpoint_dir, local_files_only=True)
     added = set(tokenizer.get_added_vocab().values())

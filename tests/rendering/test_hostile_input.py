@@ -32,7 +32,7 @@ from seer.evaluation.benchmarks.tasks import load_templates
 from seer.evaluation.files import read_predictions
 from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
-from seer.protocol.encoding import neutralise
+from seer.protocol.literals import neutralise
 from seer.rendering import STYLES, load
 from seer.rendering.formats.docx import MAX_XML_BYTES, docx_text
 from seer.rendering.formats.html import html_text

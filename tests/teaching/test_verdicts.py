@@ -14,7 +14,7 @@ from data_pipeline.records import Evidence, Rejection, Sample
 from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
 from data_pipeline.steps.paging import fixed_pages
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
-from seer.teaching.defusing import defuse, mend
+from seer.protocol.literals import CHAT_LITERALS
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.relevance import Agreement
 from seer.teaching.settings import TeacherSpec
@@ -73,10 +73,10 @@ def test_parsing_never_fails(text: str) -> None:
 @given(
     st.lists(st.sampled_from([*KNOWN_CONTROL_LITERALS, "<|im_end|>", "<s>", "[INST]", "\u2060", "a", " <", "think>"]))
 )
-def test_defused_text_spells_no_control_token_and_mends(parts: list[str]) -> None:
+def test_chat_literals_neutralised_text_spells_no_control_token_and_restores(parts: list[str]) -> None:
     text = "".join(parts)
-    sent = defuse(text)
-    assert mend(sent) == text
+    sent = CHAT_LITERALS.neutralise(text)
+    assert CHAT_LITERALS.restore(sent) == text
     for literal in (
         "<|im_end|>",
         "<|user|>",

@@ -37,8 +37,9 @@ from seer.engines.openai.messages import (
 from seer.engines.openai.probe import Abilities, Structure, probe
 from seer.errors import EngineError, PromptTooLong, SeerError
 from seer.protocol.control import CONTROL
-from seer.protocol.encoding import Encoder, restore
+from seer.protocol.encoding import Encoder
 from seer.protocol.grammar import call_schema, call_structural_tag
+from seer.protocol.literals import restore
 from seer.schema import Page
 
 if TYPE_CHECKING:

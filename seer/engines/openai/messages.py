@@ -24,7 +24,7 @@ from seer.engines.scripted import parts_of_text
 from seer.errors import EngineError
 from seer.protocol.call import CALL_NAME, render_call
 from seer.protocol.control import CONTROL
-from seer.protocol.encoding import neutralise, restore
+from seer.protocol.literals import neutralise, restore
 from seer.protocol.turns import layout, plain_prompt, render_observation
 from seer.schema import Turn
 
