@@ -1,7 +1,8 @@
-"""Where an answer comes from: its quotes, found again in the retrieved text, each marked verified or not.
+"""Citations: where in the retrieved text an answer comes from.
 
-Quotes are what stands between quotation marks in the answer and the reasoning, and the answer itself where it is short.
-Each is sought in the excerpts: exactly, then with case, space and punctuation marks levelled, then by similarity.
+`find_citations` takes the quotes of an answer and its reasoning (text between quotation marks, and the answer itself if it
+is short), looks each of them up in the retrieved excerpts and marks it as verified or not. The search is exact first, then
+ignores differences of case, space and quotation marks, then accepts similar text. A quote may continue on the next page.
 """
 
 from __future__ import annotations
@@ -10,76 +11,107 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from seer.rendering.regions import regions_of
 from seer.schema import Citation, Document, Excerpt
 
 MAX_SHORT_ANSWER = 160
+"""Longest answer, in characters, that is itself looked up as a quote."""
 FUZZY_THRESHOLD = 90.0
-"""Of 100, as rapidfuzz counts a partial ratio."""
+"""Lowest similarity of a match: rapidfuzz's partial ratio, from 0 to 100."""
 _QUOTES = re.compile(r"\"([^\"\n]{4,400})\"|“([^”\n]{4,400})”|「([^」\n]{2,400})」|«([^»\n]{4,400})»")
+
+Span = tuple[int, int]
 
 
 def find_citations(
     document: Document, excerpts: Sequence[Excerpt], answer: str, think: str = ""
 ) -> tuple[Citation, ...]:
-    """Citations of an answer over what was retrieved; each place once, verified ones first, then in document order."""
-    found: dict[tuple[int, int, int], Citation] = {}
+    """Citations of an answer in the retrieved excerpts: verified ones in document order, then unverified ones.
+
+    Each place is cited once, and a quote inside a longer quote is left out. A verified citation has the document's own
+    text as its quote, and a region for each page that this text touches.
+    """
+    found: set[Span] = set()
     missing: dict[str, Citation] = {}
     for quote, claimed in _quotes(answer, think):
-        place = locate(quote, excerpts)
-        if place is not None:
-            excerpt, start, end = place
-            text = document.text[start:end]
-            citation = _cite(document, excerpt.page, start, end, text, verified=True)
-            found.setdefault((citation.page, start, end), citation)
+        span = locate(quote, excerpts)
+        if span is not None:
+            found.add(span)
         elif claimed and excerpts:
             first = excerpts[0]
-            missing[quote] = _cite(document, first.page, first.start, first.start, quote, verified=False)
-    ordered = sorted(found.values(), key=lambda citation: (citation.start, -citation.end))
-    outer: list[Citation] = []
-    for citation in ordered:  # a quote inside another one adds nothing
-        if not outer or citation.end > outer[-1].end:
-            outer.append(citation)
-    return (*outer, *missing.values())
+            label = document.page(first.page).label
+            missing[quote] = Citation(
+                page=first.page, label=label, start=first.start, end=first.start, quote=quote, verified=False
+            )
+    outer: list[Span] = []
+    for start, end in sorted(found, key=lambda span: (span[0], -span[1])):
+        if not outer or end > outer[-1][1]:
+            outer.append((start, end))
+    return (*(_verified(document, start, end) for start, end in outer), *missing.values())
 
 
-def _cite(document: Document, page: int, start: int, end: int, quote: str, *, verified: bool) -> Citation:
-    label = document.page(page).label
-    return Citation(page=page, label=label, start=start, end=end, quote=quote, verified=verified)
+def _verified(document: Document, start: int, end: int) -> Citation:
+    page = document.page_at(start)
+    return Citation(
+        page=page.number,
+        label=page.label,
+        start=start,
+        end=end,
+        quote=document.text[start:end],
+        verified=True,
+        regions=regions_of(document, start, end, kind="quote"),
+    )
 
 
 def _quotes(answer: str, think: str) -> list[tuple[str, bool]]:
-    """What to look for, and whether the model claims that it is a quote. The answer itself is sought, not claimed."""
+    """Texts to look up, each with True if the model marks it as a quote. A short answer is looked up unmarked."""
     quoted = [next(filter(None, groups)) for text in (answer, think) for groups in _QUOTES.findall(text)]
     short = answer.strip()
     whole = [short, short.rstrip(".。")] if 2 <= len(short) <= MAX_SHORT_ANSWER else []
     return list({quote: (quote, quote in quoted) for quote in (*whole, *quoted) if quote}.values())
 
 
-def locate(quote: str, excerpts: Sequence[Excerpt]) -> tuple[Excerpt, int, int] | None:
-    """The excerpt and the source span [start, end) where a quote stands, or None.
+def locate(quote: str, excerpts: Sequence[Excerpt]) -> Span | None:
+    """The source span [start, end) of a quote in the excerpts, or None. Excerpts that adjoin are searched joined, too.
 
     >>> excerpt = Excerpt(page=3, start=5000, text="The total was  1,749.98 Dollars.")
-    >>> locate("the total was 1,749.98 dollars", [excerpt])[1:]
+    >>> locate("the total was 1,749.98 dollars", [excerpt])
     (5000, 5031)
-    >>> locate("the total was 1,749.99 dollars", [excerpt])  # a near miss in a number is another number
+    >>> locate("the total was 1,749.99 dollars", [excerpt])  # digits must agree
     """
-    for excerpt in excerpts:
-        at = _find(excerpt.text, quote)
+    sources = [*excerpts, *_joined(excerpts)]
+    for source in sources:
+        at = _find(source.text, quote)
         if at >= 0:
-            return excerpt, excerpt.start + at, excerpt.start + at + len(quote)
-    needle, _ = _level(quote)
+            return source.start + at, source.start + at + len(quote)
+    needle, _ = _normalised(quote)
     if len(needle) < 2:
         return None
-    levelled = [(excerpt, *_level(excerpt.text)) for excerpt in excerpts]
-    for excerpt, text, offsets in levelled:
+    normalised = [(source, *_normalised(source.text)) for source in sources]
+    for source, text, offsets in normalised:
         at = _find(text, needle)
         if at >= 0:
-            return excerpt, excerpt.start + offsets[at], excerpt.start + offsets[at + len(needle) - 1] + 1
-    return _locate_similar(needle, levelled) if len(needle) >= 12 else None
+            return source.start + offsets[at], source.start + offsets[at + len(needle) - 1] + 1
+    return _locate_similar(needle, normalised) if len(needle) >= 12 else None
+
+
+def _joined(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
+    """Excerpts that continue one another, as on consecutive pages, joined; excerpts without a neighbour are left out."""
+    runs: list[list[Excerpt]] = []
+    for excerpt in sorted(excerpts, key=lambda excerpt: excerpt.start):
+        if runs and runs[-1][-1].end == excerpt.start:
+            runs[-1].append(excerpt)
+        else:
+            runs.append([excerpt])
+    return [
+        Excerpt(page=run[0].page, start=run[0].start, text="".join(excerpt.text for excerpt in run))
+        for run in runs
+        if len(run) > 1
+    ]
 
 
 def _find(text: str, quote: str) -> int:
-    """Where a quote first stands that cuts no number in two, as 42 does 1942; -1 where it does not."""
+    """The first place of a quote that does not cut a number in two, as 42 does in 1942; -1 if there is none."""
     at = text.find(quote)
     while at >= 0 and (_splits_number(text, at) or _splits_number(text, at + len(quote))):
         at = text.find(quote, at + 1)
@@ -90,20 +122,24 @@ def _splits_number(text: str, at: int) -> bool:
     return text[max(0, at - 1) : at].isdigit() and text[at : at + 1].isdigit()
 
 
-def _locate_similar(needle: str, levelled: Sequence[tuple[Excerpt, str, list[int]]]) -> tuple[Excerpt, int, int] | None:
+def _locate_similar(needle: str, normalised: Sequence[tuple[Excerpt, str, list[int]]]) -> Span | None:
+    """The span that is most similar to `needle`; `normalised` holds (source, its normalised text, source offsets)."""
     from rapidfuzz import fuzz
 
     best = None
-    for excerpt, text, offsets in levelled:
+    for source, text, offsets in normalised:
         match = fuzz.partial_ratio_alignment(needle, text, score_cutoff=FUZZY_THRESHOLD) if text else None
-        # digits must agree: a near miss in a number is another number
+        # A near miss in a number is a different number, so the digits must agree.
         if match is None or _digits(text[match.dest_start : match.dest_end]) != _digits(needle):
+            continue
+        # In a source shorter than the quote, rapidfuzz matches the source against a part of the quote.
+        if match.src_end - match.src_start < len(needle) * FUZZY_THRESHOLD / 100:
             continue
         if _splits_number(text, match.dest_start) or _splits_number(text, match.dest_end):
             continue
         if match.dest_end > match.dest_start and (best is None or match.score > best[0]):
             start, end = offsets[match.dest_start], offsets[match.dest_end - 1] + 1
-            best = (match.score, excerpt, excerpt.start + start, excerpt.start + end)
+            best = (match.score, source.start + start, source.start + end)
     return None if best is None else best[1:]
 
 
@@ -111,18 +147,19 @@ def _digits(text: str) -> str:
     return re.sub(r"\D", "", text)
 
 
-def _level(text: str) -> tuple[str, list[int]]:
-    """Case, width, space and quotation marks levelled; with the source offset of every character that is left."""
+def _normalised(text: str) -> tuple[str, list[int]]:
+    """Text without differences of case, width, space and quotation marks, and the source offset of each character."""
     characters: list[str] = []
     offsets: list[int] = []
     for offset, character in enumerate(text):
-        for levelled in unicodedata.normalize("NFKC", character).casefold():
-            if levelled.isspace():
+        # One character may become several, e.g. a ligature; all of them keep its offset.
+        for plain in unicodedata.normalize("NFKC", character).casefold():
+            if plain.isspace():
                 if characters and characters[-1] != " ":
                     characters.append(" ")
                     offsets.append(offset)
-            elif levelled not in "\"'“”‘’`\u00ad\u200b\u2060":
-                characters.append(levelled)
+            elif plain not in "\"'“”‘’`\u00ad\u200b\u2060":
+                characters.append(plain)
                 offsets.append(offset)
     while characters and characters[-1] == " ":
         characters.pop()

@@ -32,10 +32,10 @@ from seer.rendering.formats.text import decode
 from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import Measure, code_points
-from seer.rendering.layout.placing import line_boxes
+from seer.rendering.layout.placing import line_boxes, span_boxes
 from seer.rendering.plan import AUTO, settle
 from seer.rendering.styles import resolve_style
-from seer.schema import Document, LineBox, MissingGlyph, Page, PageStyle
+from seer.schema import Box, Document, LineBox, MissingGlyph, Page, PageStyle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -185,7 +185,10 @@ def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
             content_hash=_content_hash(salt, layout),
         )
         yield page.attach(
-            partial(_draw, layout, measure), partial(_find_lines, layout, measure), partial(_encode, layout, measure)
+            partial(_draw, layout, measure),
+            partial(_find_lines, layout, measure),
+            partial(_encode, layout, measure),
+            partial(_find_boxes, layout, measure),
         )
 
 
@@ -199,6 +202,10 @@ def _encode(layout: PageLayout, measure: Measure, page: Page) -> bytes:
 
 def _find_lines(layout: PageLayout, measure: Measure, page: Page) -> tuple[LineBox, ...]:
     return line_boxes(layout, measure, page.start)
+
+
+def _find_boxes(layout: PageLayout, measure: Measure, page: Page, start: int, end: int) -> tuple[Box, ...]:
+    return span_boxes(layout, measure, start - page.start, end - page.start)
 
 
 def _content_hash(salt: bytes, layout: PageLayout) -> str:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from seer.rendering.formats.scans import (
     picture_style,
     read_picture,
 )
-from seer.schema import Document, LineBox, Page
+from seer.schema import Box, Document, LineBox, Page
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -199,7 +200,9 @@ def load_pdf(
             content_hash=hashlib.sha256(f"{VERSION} pdf {digest} {index} {dpi:g}".encode()).hexdigest()[:32],
         )
         lines = _liner(file, index, dpi, raw_texts.get(index, ""), read)
-        out.append(page.attach(_drawer(file, index, dpi), lines, page_png_bytes))
+        # OCR knows the boxes of lines only: a page it read has no boxes of single characters.
+        boxes = partial(_span_boxes, file, index, dpi, raw_texts.get(index, "")) if read is None else None
+        out.append(page.attach(_drawer(file, index, dpi), lines, page_png_bytes, boxes))
         texts.append(text)
         start += len(text)
     return Document(name=name, text="".join(texts), style=picture_style("pdf", out[0], dpi), pages=tuple(out))
@@ -269,8 +272,7 @@ def _text_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page) -> 
     scale = file.scale(index, dpi)
     boxes, start, unit = [], page.start, 0
     for line in raw.split("\r\n"):
-        # pdfium counts UTF-16 units, and its own CR LF as two
-        units = len(line.encode("utf-16-le", "surrogatepass")) // 2
+        units = _utf16_units(line)
         end = min(start + len(line) + 1, page.end)
         rect = file.line_rects(index, unit, units) if units else None
         if rect is not None:
@@ -278,8 +280,29 @@ def _text_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page) -> 
             boxes.append(
                 LineBox(start=start, end=end, x_px=left, y_px=top, width_px=right - left, height_px=bottom - top)
             )
-        start, unit = end, unit + units + 2
+        start, unit = end, unit + units + 2  # pdfium counts its own CR LF as two units
     return tuple(boxes)
+
+
+def _span_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page, start: int, end: int) -> tuple[Box, ...]:
+    """Boxes of the source text [start, end), one for each line, cut at the span's first and last character."""
+    scale = file.scale(index, dpi)
+    boxes, at, unit = [], page.start, 0
+    for line in raw.split("\r\n"):
+        first, last = max(start - at, 0), min(end - at, len(line))
+        if first < last:
+            before, units = _utf16_units(line[:first]), _utf16_units(line[first:last])
+            rect = file.line_rects(index, unit + before, units)
+            if rect is not None:
+                left, top, right, bottom = (value * scale for value in rect)
+                boxes.append(Box(x_px=left, y_px=top, width_px=right - left, height_px=bottom - top))
+        at, unit = at + len(line) + 1, unit + _utf16_units(line) + 2
+    return tuple(boxes)
+
+
+def _utf16_units(text: str) -> int:
+    """Length in UTF-16 units, in which pdfium counts."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _describe(name: str, message: str, password: str | None) -> str:

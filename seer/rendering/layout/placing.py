@@ -15,7 +15,7 @@ from seer.rendering.layout.breaking import BK, SP
 from seer.rendering.layout.fonts import BLANK, MISSING, NEWLINE, ZERO_WIDTH_ENTRY
 from seer.rendering.layout.lines import PageLayout, line_widths, squeeze
 from seer.rendering.layout.measure import SUB_PX, TAB, Measure, MeasuredText, newline_ends, within
-from seer.schema import LineBox
+from seer.schema import Box, LineBox
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,6 +96,61 @@ def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox,
         )
         for k in range(page.num_lines)
     )
+
+
+def span_boxes(page: PageLayout, measure: Measure, start: int, end: int) -> tuple[Box, ...]:
+    """Boxes of the characters [start, end) of the page's text, from top to bottom.
+
+    The edges are pen positions, so the first and the last line are cut exactly at the span's characters. A line that
+    mixes directions has a box for every stretch that the span covers. Part of a cluster, such as one letter of a
+    ligature, takes the whole cluster's box. Newlines and the spaces that hang at a line's end have none.
+    """
+    measured = measure_page(page, measure)
+    pens, advances = _pens(page, measured, measure), measured.advances_sub
+    line_starts = page.line_starts.astype(np.int64)
+    lefts = np.rint(_line_lefts(page, measured, measure) * SUB_PX).astype(np.int64)
+    rights = lefts + line_widths(measured, line_starts)
+    start = _cluster_start(measured, start)
+    first, last = np.searchsorted(line_starts, (start, end - 1), side="right") - 1
+    boxes = []
+    for k in range(int(first), int(last) + 1):
+        covered = slice(max(start, int(line_starts[k])), min(end, int(line_starts[k + 1])))
+        # Clipped to the line, whose box holds no hanging spaces either.
+        left = np.clip(pens[covered], lefts[k], rights[k])
+        right = np.clip(pens[covered] + advances[covered], lefts[k], rights[k])
+        boxes += [
+            Box(
+                x_px=x_sub / SUB_PX,
+                y_px=float(measure.line_y_px[k]),
+                width_px=(end_sub - x_sub) / SUB_PX,
+                height_px=measure.style.line_height_px,
+            )
+            for x_sub, end_sub in _joined(left, right)
+        ]
+    return tuple(boxes)
+
+
+def _cluster_start(measured: MeasuredText, at: int) -> int:
+    """The first character of the cluster that holds character `at`; a cluster's advance is on its first character."""
+    run = int(np.searchsorted(measured.run_starts, at, side="right")) - 1
+    if run >= 0 and at < measured.run_ends[run]:
+        while at > measured.run_starts[run] and measured.advances_sub[at] == 0:
+            at -= 1
+    return at
+
+
+def _joined(left: NDArray[np.int64], right: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Intervals from left to right, neighbours that touch joined and empty ones dropped."""
+    joined: list[tuple[int, int]] = []
+    for k in np.argsort(left, kind="stable").tolist():
+        x_sub, end_sub = int(left[k]), int(right[k])
+        if end_sub <= x_sub:
+            continue
+        if joined and x_sub <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_sub))
+        else:
+            joined.append((x_sub, end_sub))
+    return joined
 
 
 def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:

@@ -1,0 +1,39 @@
+"""The records that every part of Seer exchanges: frozen, validated at construction, unknown keys rejected.
+
+Spans are half-open, [start, end), and count Unicode code points of the source text. Page numbers start at 1. Sizes carry
+their unit in the name: `_px`, `_pt`.
+
+    base            Record, the base of all others
+    documents       PageStyle, Page, Document; LineBox, Box and Region: places on a page
+    conversations   Turn, Excerpt, Trajectory, LossClass
+    answers         Answer, Citation, Step, Usage, Prediction
+"""
+
+from __future__ import annotations
+
+from seer.schema.answers import Answer, Citation, Fault, Prediction, Status, Step, Usage
+from seer.schema.base import Record
+from seer.schema.conversations import Excerpt, LossClass, Trajectory, Turn
+from seer.schema.documents import Box, Document, LineBox, MissingGlyph, Page, PageStyle, Region
+
+__all__ = [
+    "Answer",
+    "Box",
+    "Citation",
+    "Document",
+    "Excerpt",
+    "Fault",
+    "LineBox",
+    "LossClass",
+    "MissingGlyph",
+    "Page",
+    "PageStyle",
+    "Prediction",
+    "Record",
+    "Region",
+    "Status",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "Usage",
+]
