@@ -1,7 +1,7 @@
 """The curriculum's sets, as trajectory shards that `seer-train run configs/miniature-*.toml` reads.
 
     python -m seer.miniature.curriculum runs/miniature               # the sets, and a model that knows nothing
-    python -m seer.miniature.curriculum runs/miniature --finish model    # the trained model in bf16, with its logs
+    python -m seer.miniature.curriculum runs/miniature --finish model    # the trained model in bfloat16, with training.json
 
 Every set comes twice: to train on, and, from the validation world, to look at.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seer.miniature.lessons import Lesson, lessons
-from seer.miniature.model import ISO_STAGES, STAGES, build_untrained, finish
+from seer.miniature.model import ISO_STAGE_FOLDERS, STAGE_FOLDERS, build_untrained, package_model
 from seer.miniature.world import World
 from seer.shards.reader import MANIFEST_NAME, ShardWriter
 
@@ -82,8 +82,8 @@ def main() -> None:
     parser.add_argument("--finish", choices=("model", "iso-model"), help="make OUT/<this> of the last stage's model")
     arguments = parser.parse_args()
     if arguments.finish:
-        stages = ISO_STAGES if arguments.finish == "iso-model" else STAGES
-        finish(arguments.out, arguments.out / arguments.finish, stages)
+        stages = ISO_STAGE_FOLDERS if arguments.finish == "iso-model" else STAGE_FOLDERS
+        package_model(arguments.out, arguments.out / arguments.finish, stages)
         return
     write_curriculum(arguments.out / "lessons", arguments.seed)
     if not (arguments.out / "untrained").exists():

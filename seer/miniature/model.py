@@ -1,12 +1,11 @@
-"""The miniature's model: its shape, its untrained checkpoint, and where the trained one lies."""
+"""The miniature's model: its shape, its untrained checkpoint, and the folder of the trained one."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from seer.miniature.learning import summarise, write_summary
 from seer.miniature.tokenizer import build_tokenizer
 from seer.models.checkpoint import load, save
 from seer.models.small import SmallShape, build_small
@@ -23,44 +22,34 @@ SHAPE = SmallShape(
     image_px=112,
     max_positions=8192,
 )
-"""1.8 million parameters; heads of 32, which vLLM's attention on a CPU supports."""
+"""1.8 million parameters; heads of 32, a size that the CPU attention of vLLM supports."""
 
 SHIPPED = Path(__file__).parent / "checkpoint"
 """The trained checkpoint that comes with the package."""
 
 
 def build_untrained(path: str | Path, *, seed: int = 0) -> Path:
-    """A checkpoint folder with the miniature's shape and tokenizer and weights drawn from `seed`."""
+    """Write a checkpoint folder with the miniature's shape and tokenizer, and weights drawn from `seed`.
+
+    Returns the folder.
+    """
     return build_small(path, seed=seed, shape=SHAPE, tokenizer=build_tokenizer())
 
 
 ROUNDS = 2
-"""Select calls that its readings may make: it follows a pointer when it has read where it leads."""
-STAGES = tuple(f"stage-{number}" for number in range(1, 10))
-"""The stages' run folders, in order."""
-ISO_STAGES = (*STAGES[:3], *(f"iso-{number}" for number in range(4, 10)))
-"""Of the control that learns from the same data without select turns; no stage before has any."""
-KEPT = ("step", "kind", "loss", "lr", "step_s")
-"""Of a log's records: what the learning curve needs, and what evaluations found."""
+"""Select calls that the model can make in one reading: it follows a pointer after it has read the target's name."""
+STAGE_FOLDERS = tuple(f"stage-{number}" for number in range(1, 10))
+"""The run folders of the stages, in order."""
+ISO_STAGE_FOLDERS = (*STAGE_FOLDERS[:3], *(f"iso-{number}" for number in range(4, 10)))
+"""The same for the control that trains on the same data without select turns. Stages 1 to 3 contain no select turns."""
 
 
-def finish(runs: Path, out: Path, stages: Sequence[str] = STAGES) -> None:
-    """The last stage's model in bf16, with what every stage was told (config-N.toml) and how it went (log-N.jsonl)."""
+def package_model(runs: Path, out: Path, stages: Sequence[str] = STAGE_FOLDERS) -> None:
+    """Write the model of the last stage in bfloat16 to `out`, with a summary of all stages (training.json).
+
+    Raises InputError if a stage has no readable configuration or log.
+    """
+    summary = summarise(runs, stages)
     trained = load(runs / stages[-1] / "model", device="cpu", dtype="bfloat16")
     save(out, trained.model, trained.tokenizer, trained.scaling, trained.encoder.geometry)
-    for stage, name in enumerate(stages, 1):
-        folder = runs / name
-        shutil.copy(folder / "config.toml", out / f"config-{stage}.toml")
-        with (out / f"log-{stage}.jsonl").open("w", encoding="utf-8") as log:
-            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-                told = json.loads(line)
-                kept = {
-                    k: _short(v)
-                    for k, v in told.items()
-                    if k in KEPT or (("accuracy" in k or "exact" in k) and "kind" in told)
-                }
-                log.write(json.dumps(kept) + "\n")
-
-
-def _short(value: object) -> object:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    write_summary(summary, out)

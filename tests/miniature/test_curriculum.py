@@ -1,17 +1,17 @@
-"""The miniature's sets are written once, and its trained model is kept with what every stage was told."""
+"""Tests of the curriculum: lesson sets are written once, and the trained model is packaged with a training summary."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from seer.miniature import curriculum, model
+from seer.miniature.learning import read_summary
 from seer.models.checkpoint import load
 from seer.shards.reader import ShardSet
+from tests.miniature.test_learning import HELD_OUT, step, write_run
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -19,7 +19,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     curriculum.main()
 
 
-def test_every_set_comes_twice_and_what_is_there_stays(tmp_path, monkeypatch, capsys):
+def test_main_writes_train_and_validation_sets_once(tmp_path, monkeypatch, capsys):
     kept = {
         name: replace(wanted, count=4) for name, wanted in curriculum.SETS.items() if name in ("reading", "crowded")
     }
@@ -41,28 +41,21 @@ def test_every_set_comes_twice_and_what_is_there_stays(tmp_path, monkeypatch, ca
     assert load(tmp_path / "untrained", device="cpu").max_positions == model.SHAPE.max_positions
 
 
-def stage(folder: Path, name: str) -> None:
-    told = [
-        {"step": 1, "loss": 0.123456789, "tokens": 99, "accuracy": 0.5},
-        {"step": 1, "kind": "validation", "loss": 0.25, "accuracy/call": 0.123456, "tokens": 99},
+@pytest.mark.parametrize(("which", "stages"), [("model", model.STAGE_FOLDERS), ("iso-model", model.ISO_STAGE_FOLDERS)])
+def test_main_finish_keeps_the_last_model_in_bfloat16_and_a_summary_of_all_stages(tmp_path, monkeypatch, which, stages):
+    log = [
+        step(1, 0.123456789),
+        {"step": 1, "kind": "eval", "eval-0/loss": 0.25, "eval-0/accuracy/call": 0.123456, "eval-0/tokens/call": 99},
     ]
-    (folder / name).mkdir()
-    (folder / name / "config.toml").write_text(f'out = "{name}"\n')
-    (folder / name / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
-
-
-@pytest.mark.parametrize(("which", "stages"), [("model", model.STAGES), ("iso-model", model.ISO_STAGES)])
-def test_the_last_stage_is_kept_with_the_logs_of_all(tmp_path, monkeypatch, which, stages):
     for name in stages:
-        stage(tmp_path, name)
+        write_run(tmp_path / name, log)
     model.build_untrained(tmp_path / stages[-1] / "model")
     run(monkeypatch, str(tmp_path), "--finish", which)
     out = tmp_path / which
-    assert [(out / f"config-{n}.toml").read_text() for n in range(1, 10)] == [f'out = "{name}"\n' for name in stages]
-    assert [json.loads(line) for line in (out / "log-9.jsonl").read_text().splitlines()] == [
-        {"step": 1, "loss": 0.1235},
-        {"step": 1, "kind": "validation", "loss": 0.25, "accuracy/call": 0.1235},
-    ]
+    summary = read_summary(out)
+    assert summary is not None and [stage.name for stage in summary.stages] == [*stages]
+    assert summary.stages[-1].curve.loss == (0.1235,)
+    assert summary.stages[-1].final_metrics == {HELD_OUT[0]: {"accuracy/call": 0.1235}}
     assert {str(one.dtype) for one in load(out, device="cpu", dtype="bfloat16").model.parameters()} == {
         "torch.bfloat16"
     }
