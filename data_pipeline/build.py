@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,7 +36,8 @@ from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError
 from seer.shards.reader import MANIFEST_NAME, read_manifest
-from seer.teaching.ledger import BudgetReached, Spending, lock
+from seer.storage import folder_lock
+from seer.teaching.ledger import BudgetReached, Spending
 
 OnProgress = Callable[[Tally, int, Spending | None], None]
 """Told of every outcome: counts so far, source rows read, what teachers have cost."""
@@ -88,12 +88,8 @@ def build(
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other builds out of a folder; ends with the process at the latest, however it ends."""
-    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        lock(descriptor, folder)
+    with folder_lock(folder, LOCK_NAME):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

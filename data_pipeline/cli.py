@@ -190,7 +190,8 @@ def show(
     Example: seer-data show runs/data/paper --limit 50 --out gallery.html
     """
     from data_pipeline.gallery import gallery_html
-    from seer.shards.reader import ShardSet, write_whole
+    from seer.shards.reader import ShardSet
+    from seer.storage import write_text
 
     shards = ShardSet(set_folders(folder)[0])
     if first >= max(1, len(shards)):
@@ -199,7 +200,7 @@ def show(
     page = gallery_html(str(shards.folder), (shards[index] for index in wanted), len(shards))
     target = out or shards.folder / "gallery.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, page.encode("utf-8", "replace"))
+    write_text(target, page)
     print(json.dumps({"out": str(target), "shown": len(wanted)}) if as_json else target)
     if open_browser and not as_json and sys.stdout.isatty():
         typer.launch(str(target))

@@ -17,7 +17,8 @@ from data_pipeline.settings import BuildConfig
 from data_pipeline.tally import Tally
 from seer.errors import InputError
 from seer.schema import Trajectory
-from seer.shards.reader import MANIFEST_NAME, Embed, Manifest, ShardWriter, write_whole
+from seer.shards.reader import MANIFEST_NAME, Embed, Manifest, ShardWriter
+from seer.storage import write_bytes, write_text
 
 STATISTICS_NAME = "stats.json"
 CARD_NAME = "README.md"
@@ -81,8 +82,8 @@ class Collector:
             "tokens": self._tokens.summary(),
         }
         body = json.dumps(statistics, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-        write_whole(self._out / STATISTICS_NAME, body)
-        write_whole(self._out / CARD_NAME, dataset_card(self.config, statistics).encode("utf-8", "replace"))
+        write_bytes(self._out / STATISTICS_NAME, body)
+        write_text(self._out / CARD_NAME, dataset_card(self.config, statistics))
         meta = {"config_digest": config_digest, "stats_sha256": hashlib.sha256(body).hexdigest()}
         sets = {name: writer.finish(meta) for name, writer in sorted(self._writers.items())}
         return BuildReport(self._out, sets, statistics, table)

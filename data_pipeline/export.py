@@ -12,7 +12,6 @@ the loss classes of Seer's own trainer are finer.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,8 @@ from seer.protocol.control import CONTROL
 from seer.protocol.literals import JOINER, neutralise
 from seer.protocol.turns import render_observation
 from seer.schema import Trajectory, Turn
-from seer.shards.reader import ShardSet, write_whole
+from seer.shards.reader import ShardSet
+from seer.storage import atomic_file, write_bytes, write_json
 
 Format = Literal["llamafactory", "swift", "trl"]
 FORMATS: tuple[Format, ...] = ("llamafactory", "swift", "trl")
@@ -40,14 +40,12 @@ def export(shards: ShardSet, out: Path, how: Format) -> int:
         raise InputError(f"'{out}' holds an export already; choose another folder")
     images = out / "images"
     images.mkdir(parents=True, exist_ok=True)
-    temporary = out / "data.jsonl.tmp"
-    with temporary.open("w", encoding="utf-8") as file:
+    with atomic_file(out / "data.jsonl") as file:
         for trajectory in shards:
             record = {"messages": messages(trajectory, how), "images": _write_images(trajectory, images)}
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    if how == "llamafactory":
-        write_whole(out / "dataset_info.json", json.dumps(_DATASET_INFO, indent=2).encode() + b"\n")
-    os.replace(temporary, out / "data.jsonl")
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        if how == "llamafactory":
+            write_json(out / "dataset_info.json", _DATASET_INFO)
     return len(shards)
 
 
@@ -115,7 +113,7 @@ def _write_images(trajectory: Trajectory, folder: Path) -> list[str]:
     for page in _shown(trajectory):
         name = f"{document.page(page).content_hash}.png"
         if not (folder / name).exists():
-            write_whole(folder / name, png_bytes(document.page(page).image()))
+            write_bytes(folder / name, png_bytes(document.page(page).image()))
         names.append(f"images/{name}")
     return names
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -37,6 +36,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import SavePlan
 
 from seer.errors import SeerError
+from seer.storage import replace_folder, write_manifest, write_text
 from train.parallel import World
 
 MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
@@ -113,11 +113,9 @@ class Checkpoints:
         written.result()  # by now the coordinator has heard from every rank
         files = {path.name: describe(path) for path in sorted(writing.iterdir())}
         manifest = {"step": step, "ranks": self.world.ranks, **about, "files": files}
-        write_durably(writing / MANIFEST, json.dumps(manifest, indent=1))
-        final = self.folder / name
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(writing, final)
-        write_durably(self.folder / LATEST, name)
+        write_manifest(writing / MANIFEST, manifest, indent=1, ensure_ascii=True, end="")
+        replace_folder(writing, self.folder / name)
+        write_text(self.folder / LATEST, name)
         for old in (*complete_names(self.folder)[: -self.keep], *(path.name for path in self._former())):
             shutil.rmtree(self.folder / old, ignore_errors=True)
 
@@ -129,8 +127,7 @@ class Checkpoints:
             return
         (self.folder / LATEST).unlink(missing_ok=True)
         for name in complete_names(self.folder):
-            shutil.rmtree(self.folder / f"{name}{FORMER}", ignore_errors=True)
-            os.replace(self.folder / name, self.folder / f"{name}{FORMER}")
+            replace_folder(self.folder / name, self.folder / f"{name}{FORMER}")
 
     def _former(self) -> list[Path]:
         return sorted(self.folder.glob(f"step-*{FORMER}"))
@@ -145,8 +142,7 @@ class Checkpoints:
                     break
                 except CheckpointError as error:
                     print(f"warning: {error}; using the checkpoint before it", file=sys.stderr, flush=True)
-                    shutil.rmtree(self.folder / f"{name}.damaged", ignore_errors=True)
-                    os.replace(self.folder / name, self.folder / f"{name}.damaged")
+                    replace_folder(self.folder / name, self.folder / f"{name}.damaged")
         (agreed,) = self.world.largest([step])
         if agreed < 0:
             return None
@@ -228,16 +224,6 @@ class PartWriter(HuggingFaceStorageWriter):
 def describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Write under a temporary name, to disk, then rename: readers see the old text or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 # ── What a checkpoint holds ──────────────────────────────────────────────────────────────────────

@@ -5,8 +5,6 @@ The folder has the keys of the checkpoint it came from; `seer.models.checkpoint.
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from seer.models.checkpoint import Checkpoint, save
+from seer.storage import atomic_folder
 from train.model.glm4v import PREFIX, Trainee
 from train.parallel import World
 
@@ -42,18 +41,11 @@ def write_export(target: Path, weights: dict[str, torch.Tensor], base: Checkpoin
 
     Weights keep the type that the base's configuration names.
     """
-    temporary = target.with_name(f".{target.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
     model = hold(weights, base.model.config, export_dtype(base.path))
-    save(temporary, model, base.tokenizer, base.scaling, base.encoder.geometry)
-    if card:
-        (temporary / "README.md").write_text(card, encoding="utf-8")
-    retired = target.with_name(f".{target.name}.old")
-    shutil.rmtree(retired, ignore_errors=True)
-    if target.exists():
-        os.replace(target, retired)
-    os.replace(temporary, target)
-    shutil.rmtree(retired, ignore_errors=True)
+    with atomic_folder(target) as partial:
+        save(partial, model, base.tokenizer, base.scaling, base.encoder.geometry)
+        if card:
+            (partial / "README.md").write_text(card, encoding="utf-8")
 
 
 def hold(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> Any:

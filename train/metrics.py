@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from seer.protocol.encoding import CLASSES
+from seer.storage import write_text
 from train.data.collate import Batch
 from train.model.glm4v import Figures
 
@@ -58,9 +59,7 @@ class MetricsFile:
         self.path = path
         if path.exists():
             kept = [line for line in _whole_lines(path) if json.loads(line).get("step", 0) <= start_step]
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text("".join(kept), encoding="utf-8")
-            os.replace(temporary, path)
+            write_text(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, record: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from data_pipeline.sources import reading as sources_reading
 from data_pipeline.sources.adapting import one_of, optional_text, text_field, text_list
 from data_pipeline.sources.rawfiles import read_rows, split_in_name
 from seer.errors import ConfigError
+from seer.storage import replace_surrogates
 from seer.teaching.template import UNANSWERABLE
 
 Adapter = Callable[[Mapping[str, Any], SourceSpec], Iterator[Sample]]
@@ -239,12 +239,7 @@ def _answer_stands(sample: Sample) -> bool:
     return any(answer.strip().casefold() in context for answer in sample.answers if answer.strip())
 
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-def _storable(text: str) -> str:
-    """UTF-8 holds no lone surrogates; each becomes U+FFFD, so that offsets stay."""
-    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+_storable = functools.partial(replace_surrogates, by="\ufffd")
 
 
 # ── Unknown tables with named columns ────────────────────────────────────────────────────────────

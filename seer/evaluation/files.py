@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +19,10 @@ from pydantic import ValidationError
 
 from seer.errors import ConfigError, InputError
 from seer.schema import Prediction, Status
+from seer.storage import append_lines, folder_lock, replace_surrogates, write_manifest, write_text
+from seer.storage import read_manifest as read_json_manifest
 
 MANIFEST_NAME = "run.json"
-LOCK_NAME = ".lock"
 SESSIONS = "sessions"
 """Manifest key: what may differ each time a run is gone on with, such as library versions."""
 NUM_INPUTS = "num_inputs"
@@ -32,31 +34,20 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock: int | None = None
+        self._held = ExitStack()
 
     def __enter__(self) -> RunFolder:
-        import fcntl
-
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+            self._held.enter_context(folder_lock(self.path))
         except OSError as error:
             raise InputError(f"'{self.path}' can't hold a run: {error.strerror}; give another folder") from None
-        try:
-            # The system lets go of the lock when the process ends, however it ends.
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = None
-            raise InputError(f"another process writes to '{self.path}'; wait for it or give another folder") from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._lock is not None
-        os.close(self._lock)
-        self._lock = None
+        self._held.close()
 
     def finished(self, task: str, *, drop_failed: bool = False) -> dict[str, Status]:
         """Status by id of the inputs that a task's file holds, after cutting off a torn last line.
@@ -69,7 +60,7 @@ class RunFolder:
         predictions = {prediction.id: prediction for prediction in read_predictions(file, repair=True)}
         if drop_failed:
             kept = [one for one in predictions.values() if one.status is not Status.FAILED]
-            write_whole(file, "".join(f"{to_line(one)}\n" for one in kept))
+            write_text(file, "".join(f"{to_line(one)}\n" for one in kept))
             return {one.id: one.status for one in kept}
         return {identifier: prediction.status for identifier, prediction in predictions.items()}
 
@@ -88,7 +79,7 @@ class RunFolder:
         for task, number in asked[NUM_INPUTS].items():
             counts[task] = max(number, counts.get(task, 0))  # what was asked for once stays asked for
         manifest = {**asked, NUM_INPUTS: counts, SESSIONS: [*before.get(SESSIONS, ()), dict(session)]}
-        write_whole(self.path / MANIFEST_NAME, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+        write_manifest(self.path / MANIFEST_NAME, manifest)
 
 
 def check_manifest(folder: str | Path, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,14 +113,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         return {}
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}; without it the run counts as one made elsewhere") from None
-    counts = manifest.get(NUM_INPUTS, {}) if isinstance(manifest, dict) else None
+    manifest = read_json_manifest(path, remedy="without it the run counts as one made elsewhere")
+    counts = manifest.get(NUM_INPUTS, {})
     if not isinstance(counts, dict) or not all(isinstance(number, int) for number in counts.values()):
         raise InputError(f"'{path}' must hold a JSON object, with a number for each task in '{NUM_INPUTS}'")
-    return dict(manifest)
+    return manifest
 
 
 def require_manifest(folder: Path) -> dict[str, Any]:
@@ -166,28 +154,4 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
 
 def to_line(prediction: Prediction) -> str:
     """One line of JSON, without its end. Lone surrogates, which UTF-8 cannot hold, become question marks."""
-    text = json.dumps(prediction.model_dump(mode="json"), ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Append lines, each by one write, so that only the last can be torn; on the disk when this returns."""
-    with path.open("ab", buffering=0) as file:
-        for line in lines:
-            _write_all(file.fileno(), line.encode("utf-8") + b"\n")
-        os.fsync(file.fileno())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename: readers see the old file or the new one."""
-    temporary = path.with_name(path.name + ".partial")
-    with temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    return replace_surrogates(json.dumps(prediction.model_dump(mode="json"), ensure_ascii=False))

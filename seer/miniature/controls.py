@@ -23,12 +23,12 @@ from seer.evaluation.analysis.runs import Run, load_run
 from seer.evaluation.analysis.selections import count_invalid
 from seer.evaluation.benchmarks.custom import FILE_NAME
 from seer.evaluation.benchmarks.longbench import read_data
-from seer.evaluation.files import write_whole
 from seer.evaluation.runs.longbench import PredictOptions
 from seer.evaluation.runs.variants import Engines, Progress, Variant, no_progress, run_variant
 from seer.evaluation.scoring.pages import PageMetric, matched_budgets, page_score, read_page_labels
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, Kind, MiniatureDocument, Question, World
+from seer.storage import write_text
 
 MIX: dict[Kind, float] = {"single": 0.40, "paraphrase": 0.20, "hop": 0.15, "many": 0.10, "unanswerable": 0.15}
 """Shares of the kinds of questions. About a quarter of the documents is Chinese, as everywhere in the world."""
@@ -131,7 +131,7 @@ def write_world(folder: str | Path, n: int, seed: int) -> Path:
     if any(path.exists() and path.read_text(encoding="utf-8") != content for path, content in contents.items()):
         raise InputError(f"'{target}' holds another world than that of n {n} and seed {seed}; give another folder")
     for path, content in contents.items():
-        write_whole(path, content)
+        write_text(path, content)
     return target
 
 

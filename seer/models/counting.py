@@ -10,7 +10,6 @@ A tokenizer trained on little text would flatter every compression ratio, so the
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,7 @@ from seer.errors import ModelError
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder, without_added_tokens
 from seer.protocol.geometry import GLM_41V, VisionGeometry
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
+from seer.storage import replace_surrogates
 
 
 class TextCounter(Protocol):
@@ -45,7 +43,7 @@ class TokenizerCounter:
         self.name = path.parent.name or str(path)
 
     def count(self, text: str) -> int:
-        return len(self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids)
+        return len(self._tokenizer.encode(replace_surrogates(text, "\ufffd"), add_special_tokens=False).ids)
 
 
 class TekkenCounter:
@@ -57,7 +55,7 @@ class TekkenCounter:
         self._tokenizer = load_tekken()
 
     def count(self, text: str) -> int:
-        return len(self._tokenizer.encode(_SURROGATES.sub("\ufffd", text), bos=False, eos=False))
+        return len(self._tokenizer.encode(replace_surrogates(text, "\ufffd"), bos=False, eos=False))
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from seer.protocol.control import CONTROL
 from seer.protocol.geometry import GLM_41V, VisionGeometry
 from seer.protocol.turns import Piece, layout
 from seer.schema import LossClass, Turn
+from seer.storage import replace_surrogates
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,7 +32,6 @@ CLASSES = tuple(LossClass)
 CLASS_INDEX = {loss_class: index for index, loss_class in enumerate(CLASSES)}
 MAX_RECENT_CHARS = 4 << 20
 """Of texts whose ids are remembered: some 10 MB with their ids, 32 MB at worst."""
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Encoder:
 
     def _encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int32 ids of each text; those of texts seen not long ago are remembered, and must not be changed."""
-        clean = [_SURROGATES.sub("\ufffd", text) for text in texts]
+        clean = [replace_surrogates(text, "\ufffd") for text in texts]
         found = {text: self._recent.get(text) for text in clean}
         new = [text for text, ids in found.items() if ids is None]
         for text, encoding in zip(new, self._encode_many(new, add_special_tokens=False), strict=True):

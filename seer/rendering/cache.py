@@ -11,13 +11,13 @@ so the command line keeps only what is slow to draw: pages of PDFs.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from seer.errors import InputError
 from seer.schema import Page
+from seer.storage import write_bytes
 
 DEFAULT_MAX_BYTES = 2 << 30
 _CHECK_EVERY = 256
@@ -74,9 +74,8 @@ class PageCache:
         """Keep a PNG. Writing the same page twice, also at once, leaves one."""
         path = self._path(content_hash)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        # A page that a power cut damages is found by `get` and drawn again, so that no flush to the disk is worth its time.
+        write_bytes(path, data, sync=False)
         self._written += 1
         if self._written % _CHECK_EVERY == 0 or len(data) > self.max_bytes:
             self.trim()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
@@ -25,6 +23,7 @@ from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import Measure
 from seer.schema import Document, Page, PageStyle
+from seer.storage import atomic_folder, replace_surrogates, write_bytes, write_manifest
 
 Format = Literal["png", "pdf", "hf"]
 MANIFEST = "manifest.json"
@@ -53,9 +52,7 @@ def write_pages(
         _write_laid_out(document, folder, processes, tell)
     (folder / "text.txt").write_bytes(document.text.encode("utf-8", "surrogatepass"))
     record = manifest(document)
-    temporary = folder / f"{MANIFEST}.partial"
-    temporary.write_text(json.dumps(record, ensure_ascii=True, indent=1), encoding="utf-8")
-    temporary.replace(folder / MANIFEST)
+    write_manifest(folder / MANIFEST, record, ensure_ascii=True, indent=1, end="")
     return record
 
 
@@ -64,9 +61,7 @@ def write_pdf(document: Document, path: Path) -> None:
     if keeps_own_pages(document):
         raise InputError(f"'{document.name}' keeps its own pages; write them as png, or lay its text out with --reflow")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_bytes(pdf_bytes(document))
-    temporary.replace(path)
+    write_bytes(path, pdf_bytes(document))
 
 
 def write_dataset(document: Document, folder: Path, progress: Callable[[int], None] | None = None) -> None:
@@ -90,29 +85,23 @@ def write_dataset(document: Document, folder: Path, progress: Callable[[int], No
             "content_hash": Value("string"),
         }
     )
-    data, partial = folder / "data", folder / ".data.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
-    partial.mkdir(parents=True)
     num_shards = -(-len(document.pages) // _SHARD_PAGES)
-    for shard in range(num_shards):
-        pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
-        rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
-        rows.to_parquet(shard_bytes := io.BytesIO())  # a writer that meets a full disk fails again when it is collected
-        (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
-        if progress:
-            progress(len(pages))
-    if data.exists():
-        for other in set(data.iterdir()) - set(data.glob("train-*.parquet")):
-            other.rename(partial / other.name)
-        shutil.rmtree(data)
-    partial.rename(data)
+    with atomic_folder(folder / "data", keep=lambda entry: not entry.match("train-*.parquet")) as partial:
+        for shard in range(num_shards):
+            pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
+            rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
+            # Parquet's writer meets a full disk a second time when it is collected, so that it writes to memory.
+            rows.to_parquet(shard_bytes := io.BytesIO())
+            (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
+            if progress:
+                progress(len(pages))
 
 
 def _row(document: Document, page: Page) -> dict[str, Any]:
     return {
         "image": {"bytes": page.png(), "path": None},
-        # Arrow strings are UTF-8, which has no place for a lone surrogate
-        "text": page.text.encode("utf-8", "replace").decode(),
+        # Arrow strings are UTF-8, which cannot encode a lone surrogate.
+        "text": replace_surrogates(page.text),
         "document": document.name,
         "page": page.number,
         "label": page.label,

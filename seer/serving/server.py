@@ -30,6 +30,7 @@ from seer.serving.metrics import ServerMetrics
 from seer.serving.reading import ReadingDesk, ServedEngine
 from seer.serving.settings import ServeSettings
 from seer.serving.stream import Stream
+from seer.storage import replace_surrogates
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -166,7 +167,6 @@ class Server:
 
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class BadRequest(SeerError, ValueError):
@@ -279,7 +279,7 @@ async def _json(request: Request) -> Any:
     if not _SURROGATE_ESCAPE.search(raw):
         return value
     # half of a surrogate pair could not be sent back: it becomes U+FFFD, as when it is encoded
-    return json.loads(_SURROGATES.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False), "\ufffd"))
 
 
 async def _unless_gone(work: asyncio.Task[_Result], request: Request) -> _Result:

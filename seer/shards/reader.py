@@ -47,7 +47,6 @@ from seer.shards.format import (
     encoded,
     file_sha256,
     trajectory_of,
-    write_whole,
 )
 from seer.shards.writer import ROWS_PER_SHARD, Embed, ShardWriter, write_shards
 
@@ -66,7 +65,6 @@ __all__ = [
     "ShardWriter",
     "read_manifest",
     "write_shards",
-    "write_whole",
 ]
 
 _CACHED_GROUPS = 4

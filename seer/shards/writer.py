@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +20,8 @@ from seer.shards.format import (
     canonical,
     file_sha256,
     row_of,
-    write_whole,
 )
+from seer.storage import publish, write_manifest
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -130,8 +128,7 @@ class ShardWriter:
             statistics=self._statistics.summary(),
             meta=dict(meta or {}),
         )
-        body = json.dumps(manifest.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
-        write_whole(self.folder / MANIFEST_NAME, body.encode() + b"\n")
+        write_manifest(self.folder / MANIFEST_NAME, manifest.model_dump(mode="json"), sort_keys=True)
         return manifest
 
     def _prepare_folder(self, overwrite: bool) -> None:
@@ -169,11 +166,10 @@ class ShardWriter:
         self._writer.close()
         self._writer = None
         temporary, final = self._temporary, self._final
-        _sync(temporary)
         info = ShardInfo(
             name=final.name, rows=self._rows_in_shard, bytes=temporary.stat().st_size, sha256=file_sha256(temporary)
         )
-        os.replace(temporary, final)
+        publish(temporary, final)
         self._shards.append(info)
         self._rows_in_shard = 0
 
@@ -202,8 +198,3 @@ class _Statistics:
             "relevant_pages": {str(pages): n for pages, n in sorted(self._relevant_pages.items())},
             "sources": dict(sorted(self._sources.items())),
         }
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())

@@ -7,7 +7,6 @@ lines stand; replies stay on disk. A line that a crash cut short is dropped.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from seer.errors import InputError, SeerError
+from seer.storage import lock
 
 
 class Reply(NamedTuple):
@@ -148,14 +148,6 @@ class Ledger:
                 self.spent.add(_reply(values), float(values.get("usd", 0.0)))
         if repair and end < self.path.stat().st_size:
             os.ftruncate(self._descriptor, end)
-
-
-def lock(descriptor: int, folder: Path) -> None:
-    """Hold a file for this process alone, until it is closed. Raises InputError where another process holds it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(f"another process is writing to '{folder}'; wait for it, or choose another out") from None
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

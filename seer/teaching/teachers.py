@@ -23,6 +23,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from seer.errors import EngineError, ModelError
+from seer.storage import replace_surrogates
 from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
 from seer.teaching.settings import TeacherSpec
 
@@ -265,9 +266,9 @@ def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply
         message = choice["message"]
         usage = value.get("usage") or {}
         return Reply(
-            text=_storable(_content(message.get("content"))),
-            think=_storable(str(message.get("reasoning_content") or message.get("reasoning") or "")),
-            finish=_storable(str(choice.get("finish_reason") or "stop")),
+            text=replace_surrogates(_content(message.get("content"))),
+            think=replace_surrogates(str(message.get("reasoning_content") or message.get("reasoning") or "")),
+            finish=replace_surrogates(str(choice.get("finish_reason") or "stop")),
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
@@ -280,11 +281,6 @@ def _content(value: Any) -> str:
     if isinstance(value, list):
         return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
     return str(value or "")
-
-
-def _storable(text: str) -> str:
-    """Trajectories are UTF-8, which has no lone surrogates: each becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 from pathlib import Path
 
 from seer.schema import Answer, Document, Step
+from seer.storage import replace_surrogates, write_json, write_text
 from seer.web.wording import cite, tokens_line, turn_text
 
 MAX_PAGES_SHOWN = 60
@@ -47,10 +47,10 @@ def write_trace(folder: str | Path, document: Document, question: str, answer: A
     pictures = {page.number: page.png() for page in document.pages[:MAX_PAGES_SHOWN]}
     for number, picture in pictures.items():
         (target / f"page-{number:04d}.png").write_bytes(picture)
-    _replace(target / "report.html", trace_html(document, question, answer, pictures, note))
-    _replace(target / "report.md", trace_markdown(document, question, answer, note))
+    write_text(target / "report.html", trace_html(document, question, answer, pictures, note))
+    write_text(target / "report.md", trace_markdown(document, question, answer, note))
     record = {"document": document.name, "question": question, **answer.model_dump(mode="json")}
-    _replace(target / "answer.json", json.dumps(record, ensure_ascii=False, indent=2))
+    write_json(target / "answer.json", record, end="")
     return target
 
 
@@ -109,21 +109,15 @@ def _turn_html(step: Step) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(text.encode("utf-8", "replace").decode("utf-8"), quote=True)
+    return html.escape(replace_surrogates(text), quote=True)
 
 
 def _flat(text: str) -> str:
     """One line in which Markdown finds nothing to do."""
-    line = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
+    line = " ".join(replace_surrogates(text).split())
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in line)
 
 
 def _quoted(text: str) -> list[str]:
     """Text as an indented block, which Markdown shows as it is."""
-    return [f"    {line}" for line in text.encode("utf-8", "replace").decode("utf-8").splitlines() or [""]]
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.partial")
-    temporary.write_bytes(text.encode("utf-8", "replace"))
-    temporary.replace(path)
+    return [f"    {line}" for line in replace_surrogates(text).splitlines() or [""]]

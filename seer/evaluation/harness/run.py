@@ -13,15 +13,14 @@ so that its figures are not those of `seer eval score`: report them as the harne
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError, ModelError
-from seer.evaluation.files import write_whole
 from seer.evaluation.harness.chats import DOCUMENT_FIELD
+from seer.storage import write_json
 from seer.teaching.settings import TeacherSpec
 
 RESULTS_NAME = "results.json"
@@ -85,7 +84,7 @@ def run_harness(
         "failed": len(served.failures),
         "results": results,
     }
-    write_whole(folder / RESULTS_NAME, json.dumps(told, ensure_ascii=False, indent=2, default=str) + "\n")
+    write_json(folder / RESULTS_NAME, told, default=str)
     return HarnessSummary(results, served.num_requests, served.failures, folder / RESULTS_NAME)
 
 

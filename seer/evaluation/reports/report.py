@@ -18,11 +18,11 @@ from typing import Any
 from seer.errors import InputError
 from seer.evaluation.analysis.runs import Run
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.files import write_whole
 from seer.evaluation.reports import cases as report_cases
 from seer.evaluation.reports import controls as report_controls
 from seer.evaluation.reports import reading as report_reading
 from seer.evaluation.reports import scores as report_scores
+from seer.storage import write_text
 from seer.web.page import to_html
 from seer.web.tables import Report, to_json, to_markdown
 
@@ -80,6 +80,5 @@ def write_report(report: Report, out_dir: str | Path) -> list[Path]:
         "report.json": json.dumps(to_json(report), ensure_ascii=False, indent=1) + "\n",
     }
     for name, content in contents.items():
-        # A model may have written half of a surrogate pair, which UTF-8 cannot hold.
-        write_whole(folder / name, content.encode("utf-8", "replace").decode("utf-8"))
+        write_text(folder / name, content)
     return [folder / name for name in contents]

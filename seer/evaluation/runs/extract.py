@@ -18,8 +18,8 @@ from typing import Any
 
 from seer.errors import InputError
 from seer.evaluation.benchmarks.docqa import DocQARecord, extraction_prompt, read_docqa_predictions, read_extraction
-from seer.evaluation.files import write_whole
 from seer.evaluation.scoring.docqa import NOT_ANSWERABLE
+from seer.storage import write_text
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import Teacher, TeacherError, open_teacher
@@ -56,7 +56,7 @@ def extract_answers(records: Sequence[DocQARecord], run: str | Path, spec: Teach
     with Ledger(folder / LEDGER_NAME) as ledger:
         short = asyncio.run(_extract_all(records, predictions, spec, ledger))
     lines = (json.dumps({"id": identifier, "pred": answer}, ensure_ascii=False) for identifier, answer in short.items())
-    write_whole(folder / SHORT_NAME, "".join(f"{line}\n" for line in lines))
+    write_text(folder / SHORT_NAME, "".join(f"{line}\n" for line in lines))
     failed = sum(predictions[record.id] is None for record in records)
     unread = sum(answer is None for answer in short.values()) - failed
     return ExtractionReport(len(records), failed, unread, folder / SHORT_NAME)

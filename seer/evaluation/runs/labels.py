@@ -25,8 +25,8 @@ from typing import Any
 from seer.errors import InputError
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, bare_question, build_context
-from seer.evaluation.files import write_whole
 from seer.schema import PageStyle
+from seer.storage import write_json, write_text
 from seer.teaching.ledger import Budget, Ledger, Spending
 from seer.teaching.relevance import Agreement, judge_pages
 from seer.teaching.settings import TeacherSpec
@@ -142,8 +142,8 @@ def label_pages(
     ]
     made = {"benchmark": benchmark.name, "model": spec.model, "temperature": spec.temperature, "reasks": reasks}
     told = {**made, "style": page_style.model_dump(mode="json"), "counts": report.to_json(), "unlabelled": without}
-    write_whole(folder / LABELS_NAME, "".join(f"{line}\n" for line in lines))
-    write_whole(folder / COUNTS_NAME, json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+    write_text(folder / LABELS_NAME, "".join(f"{line}\n" for line in lines))
+    write_json(folder / COUNTS_NAME, told)
     return report
 
 

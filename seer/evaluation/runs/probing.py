@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from seer.errors import EngineError, InputError
 from seer.evaluation.benchmarks.custom import from_manifest
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.files import RunFolder, append_lines, read_manifest, read_predictions
+from seer.evaluation.files import RunFolder, read_manifest, read_predictions
 from seer.evaluation.runs.latency import PrefillProbe
 from seer.evaluation.runs.longbench import PredictOptions, to_task
 from seer.schema import Excerpt, Turn
+from seer.storage import append_lines
 
 if TYPE_CHECKING:
     from seer.systems.base import System, Task

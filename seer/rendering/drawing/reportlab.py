@@ -29,6 +29,7 @@ from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import SPACE, SUB_PX, Measure, code_points
 from seer.rendering.layout.placing import PlacedGlyphs, place_glyphs
 from seer.schema import Document
+from seer.storage import replace_surrogates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,7 @@ def pdf_bytes(document: Document, *, compress: bool = True) -> bytes:
     measure = Measure(document.style, load_chain(document.style.fonts))
     buffer = io.BytesIO()
     canvas = Canvas(buffer, invariant=1, pageCompression=int(compress))
-    canvas.setTitle(document.name.encode("utf-8", "replace").decode())
+    canvas.setTitle(replace_surrogates(document.name))
     pieces = [document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS)]
     typeset = _embed(canvas, pieces, measure.chain)
     for layout in lay_out(pieces, measure):

@@ -1,0 +1,43 @@
+"""A written dataset is whole or absent, and replaces whatever a stopped process left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seer.rendering import render_text
+from seer.rendering.output import write_dataset
+from seer.schema import Document
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return render_text("The total was 42.\n" * 60, name="report")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("leftover", ["folder", "file", "link"])
+def test_write_dataset_replaces_what_a_stopped_process_left(tmp_path: Path, document: Document, leftover: str) -> None:
+    pytest.importorskip("datasets")
+    folder, elsewhere = tmp_path / "rows", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write_dataset(document, folder)
+    expected = contents(folder)
+    assert list(expected) == ["data/train-00000-of-00001.parquet"]
+    (folder / "data" / "train-00001-of-00002.parquet").write_bytes(b"of an earlier run")
+    (folder / "data" / "README.md").write_bytes(b"written by hand")
+    partial = folder / ".data.partial"
+    if leftover == "folder":
+        (partial / "inner").mkdir(parents=True)
+        (partial / "train-00000-of-00009.parquet").write_bytes(b"half")
+    elif leftover == "file":
+        partial.write_bytes(b"left")
+    else:
+        partial.symlink_to(elsewhere)
+    write_dataset(document, folder)
+    assert contents(folder) == expected | {"data/README.md": b"written by hand"}
+    assert elsewhere.is_dir()
