@@ -1,4 +1,4 @@
-"""Rendering: text and documents become page pictures that lead back to the exact source.
+"""Rendering: turn text and documents into page images that map back to the exact source text.
 
 >>> from seer.rendering import render_text
 >>> document = render_text("The total was 42.\\n" * 200, style="seer")
@@ -29,7 +29,10 @@ __all__ = ["STYLES", "load", "png_bytes", "render_text", "resolve_style", "strea
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that a command line that only helps starts at once."""
+    """Import a public name when it is first used, so that importing the package stays fast.
+
+    Raises AttributeError if the name is not exported.
+    """
     if name not in _EXPORTS:
         raise AttributeError(f"module 'seer.rendering' has no attribute '{name}'; it offers {', '.join(_EXPORTS)}")
     from importlib import import_module

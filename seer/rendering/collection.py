@@ -1,4 +1,4 @@
-"""Several documents read as one: pages numbered through, every page still leading back to its own file.
+"""Combine several documents into one: pages are numbered consecutively, and each page records its own file.
 
 >>> from seer import combine, render_text
 >>> document = combine([render_text("one", name="a.txt"), render_text("two", name="b.txt")])
@@ -15,13 +15,15 @@ from seer.schema import Document, MissingGlyph, Page
 
 
 def combine(documents: Sequence[Document]) -> Document:
-    """One document whose text is the texts in order. Raises InputError without documents.
+    """Return one document whose text is the texts of `documents` in order.
 
-    Pages keep their pictures, lines and labels; `source` and `source_number` say which page of which file they are.
-    Spans count in the combined text.
+    Pages keep their images, line boxes and labels. `source` and `source_number` record the file and the page in it.
+    Spans and offsets refer to the combined text. A single document is returned unchanged.
+
+    Raises InputError if `documents` is empty.
     """
     if not documents:
-        raise InputError("no documents arrived; give at least one")
+        raise InputError("documents=[]: must hold at least one document")
     if len(documents) == 1:
         return documents[0]
     pages: list[Page] = []

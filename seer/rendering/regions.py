@@ -1,6 +1,6 @@
-"""Regions: where a span of a document's text is on its pages.
+"""Regions: the position of a span of a document's text on its pages.
 
-regions_of(document, citation.start, citation.end, kind="quote")
+regions = regions_of(document, citation.start, citation.end, kind="quote")
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from seer.schema import Document, Region
 
 
 def regions_of(document: Document, start: int, end: int, kind: str = "text") -> tuple[Region, ...]:
-    """One region for each page that the source text [start, end) touches, in page order; none for an empty span.
+    """Return one region for each page that the source text [start, end) touches, in page order.
 
-    The boxes of laid-out text and of PDF text end exactly at the span's first and last character. The lines of a scan
-    have no character positions, so there a box is the whole line.
+    An empty span has no regions. The boxes of laid-out text and of PDF text end exactly at the span's first and last character. The lines of a scan
+    have no character positions, so a box there is the whole line.
 
     Raises ValueError if the span does not lie within the document's text.
     """

@@ -1,16 +1,20 @@
 """Named page styles.
 
-seer    the paper's page: A4 at 72 dpi, 20 px margins, 9/10 pt. Full pages keep their size, as in the paper; the last
-        page's unused bottom is cut, since white costs as much as ink
-glyph   what the base model saw: 10 px margins, lines broken at spaces alone, width and last page cropped
-dense   7/8 pt on whole 28 px cells with narrow margins: few tokens, for readers trained on it. Half pages, so that a page
-        holds about as much text as one of the paper's and retrieving it costs no more
-large   12/14 pt on the same grid, for models that misread small letters
-miniature  three short lines on 112x84 px, each on a row of 28 px cells of its own: 12 tokens a page, for the model of
-        seer.miniature and for no other
+| style     | page                                                                                            |
+|-----------|-------------------------------------------------------------------------------------------------|
+| seer      | the paper's page: A4 at 72 dpi, 20 px margins, 9 pt text on 10 pt lines                         |
+| glyph     | the base model's pages: 10 px margins, breaks at spaces only, width and last page cropped       |
+| dense     | 7 pt text on 8 pt lines and narrow margins: few tokens, for models trained on it                |
+| large     | 12 pt text on 14 pt lines, for models that misread small letters                                |
+| miniature | 112x84 px with three short lines, 12 tokens per page, for the model of `seer.miniature` only    |
 
-The paper's Verdana may not be passed on; DejaVu Sans, of nearly the same widths, stands in. To use your own copy:
-`resolve_style("seer", fonts=("/path/to/Verdana.ttf", "DroidSansFallback"))`.
+In the style `seer`, full pages keep their size, as in the paper. Only the blank bottom of the last page is cropped,
+because blank space costs as many tokens as text. The pages of `dense`, `large` and `miniature` are whole numbers of
+28 px cells. A `dense` page is half as high, so it holds about as much text as a page of the paper and costs as much to
+retrieve. Each line of a `miniature` page fills its own row of cells.
+
+The paper's font, Verdana, may not be redistributed. DejaVu Sans, whose widths are nearly the same, replaces it. To use
+your own copy: `resolve_style("seer", fonts=("/path/to/Verdana.ttf", "DroidSansFallback"))`.
 """
 
 from __future__ import annotations
@@ -56,19 +60,19 @@ STYLES: dict[str, PageStyle] = {
         crop_last_page=False,
     ),
 }
-"""Every style by its name."""
+"""All named styles."""
 
 
 def resolve_style(style: str | PageStyle, **changes: Any) -> PageStyle:
-    """The style of that name, or `style` itself, with some fields changed; a changed style is named `<name>*`.
+    """Return a named style, or `style` itself, with changed fields. A changed style is named `<name>*`.
 
-    Raises InputError for an unknown name, ConfigError for an unknown field or a value out of range.
+    Raises InputError if the name is unknown. Raises ConfigError if a field is unknown or a value out of range.
     """
     if isinstance(style, str):
         if style not in STYLES:
             near = difflib.get_close_matches(style, STYLES, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise InputError(f"no style is called '{style}'; {hint}known styles: {', '.join(STYLES)}, auto")
+            raise InputError(f"style '{style}' is unknown; {hint}use one of {', '.join(STYLES)}, auto")
         style = STYLES[style]
     if not changes:
         return style

@@ -154,8 +154,8 @@ def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
         (["render", "REPORT", "--set", "font_siz=3"], "font_size_pt"),
         (["render", "REPORT", "--format", "gif"], "png, pdf or hf"),
         (["render", "REPORT", "-o", "REPORT"], "is a file"),
-        (["render", "REPORT", "--pages", "900"], "has pages 1 to"),
-        (["plan", "REPORT", "--styles", "nope"], "known styles"),
+        (["render", "REPORT", "--pages", "900"], "document.s pages, 1 to"),
+        (["plan", "REPORT", "--styles", "nope"], "style 'nope' is unknown"),
         (["cache", "purge"], "info or clear"),
     ],
 )

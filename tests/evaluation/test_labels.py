@@ -168,7 +168,7 @@ def test_a_wrong_key_ends_it_and_bad_input_is_named(data, tmp_path):
         assert isinstance(run(data, tmp_path / "a", server).exception, TeacherError)
         assert not (tmp_path / "a" / LABELS_NAME).exists()
         assert isinstance(run(data, tmp_path / "b", server, "--set", "concurency=2").exception, ConfigError)
-        assert "no style is called 'tiny'" in str(run(data, tmp_path / "b", server, "--style", "tiny").exception)
+        assert "style 'tiny' is unknown" in str(run(data, tmp_path / "b", server, "--style", "tiny").exception)
         with Ledger(_made(tmp_path / "c") / LEDGER_NAME):
             assert "another process" in str(run(data, tmp_path / "c", server).exception)
     records, _ = read_data(data)

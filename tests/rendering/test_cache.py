@@ -1,4 +1,4 @@
-"""The page cache: same pixels back, nothing half-written, a limit that is kept."""
+"""The page cache: it returns the same pixels, recovers from damage, and keeps its size limit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from seer.rendering.cache import PageCache
 
 
 def fill(folder: str) -> int:
+    """Put every page of a document into the cache; return the total size in bytes."""
     cache = PageCache(Path(folder))
     return sum(len(cache.png(page)) for page in render_text("".join(f"line {k} of many\n" for k in range(400))))
 
 
-def test_a_page_is_drawn_once(tmp_path):
+def test_cache_png_draws_page_once(tmp_path):
     cache = PageCache(tmp_path)
     page = render_text("cached").page(1)
     data = cache.png(page)
     assert (np.array(Image.open(io.BytesIO(data))) == page.image()).all()
-    page.attach(lambda _: pytest.fail("drawn again"))
+    page.attach(lambda _: pytest.fail("the page was drawn again"))
     assert cache.png(page) == data
     assert cache.info().pages == 1 and cache.info().bytes == len(data)
 
 
-def test_damaged_entries_are_drawn_again(tmp_path):
+def test_cache_png_redraws_damaged_entry(tmp_path):
     cache = PageCache(tmp_path)
     page = render_text("cached").page(1)
     data = cache.png(page)
@@ -41,20 +42,20 @@ def test_damaged_entries_are_drawn_again(tmp_path):
     assert cache.png(page) == data == path.read_bytes()
 
 
-def test_the_pages_unused_for_longest_go_first(tmp_path):
+def test_cache_trim_removes_least_recently_used_pages(tmp_path):
     cache = PageCache(tmp_path, max_bytes=50_000)
     data = png_bytes(np.random.default_rng(0).integers(0, 256, (100, 100), dtype=np.uint8))
     for number in range(6):
         cache.put(f"{number:032x}", data)
         os.utime(cache._path(f"{number:032x}"), (number, number))
-    assert cache.get(f"{0:032x}") == data  # used now, so it stays
+    assert cache.get(f"{0:032x}") == data  # reading a page marks it as used
     assert cache.trim() == 2
     assert cache.get(f"{0:032x}") and not cache.get(f"{1:032x}") and not cache.get(f"{2:032x}")
     assert cache.info().bytes <= 50_000
     assert cache.clear() == 4 and cache.info().pages == 0
 
 
-def test_processes_share_one_folder(tmp_path):
+def test_cache_shared_by_processes_holds_each_page_once(tmp_path):
     with ProcessPoolExecutor(2) as pool:
         sizes = list(pool.map(fill, [str(tmp_path)] * 4))
     assert len(set(sizes)) == 1
@@ -62,7 +63,7 @@ def test_processes_share_one_folder(tmp_path):
     assert not list(tmp_path.glob("*/.*"))
 
 
-def test_settings_from_the_environment(tmp_path, monkeypatch):
+def test_cache_default_reads_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SEER_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SEER_CACHE_MB", "3")
     assert PageCache.default().folder == tmp_path and PageCache.default().max_bytes == 3 << 20

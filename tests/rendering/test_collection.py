@@ -1,4 +1,4 @@
-"""Several documents read as one lead back, page by page, to their own files."""
+"""Combined documents: every page records the file and the page it comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seer.rendering import render_text
 from seer.rendering.collection import combine
 
 
-def test_pages_run_on_and_lead_back():
+def test_combine_numbers_pages_and_records_sources():
     first, second = make_document(["a\n", "b\n"], name="one.txt"), make_document(["c\n"], name="two.txt")
     document = combine([first, second])
     assert document.text == "a\nb\nc\n"
@@ -23,7 +23,7 @@ def test_pages_run_on_and_lead_back():
     np.testing.assert_array_equal(document.page(3).image(), second.page(1).image())
 
 
-def test_lines_and_missing_characters_move_with_their_text():
+def test_combine_shifts_line_boxes_and_missing_glyphs():
     first, second = render_text("first\n", name="1"), render_text("x\U000f0000y\n", name="2")
     document = combine([first, second])
     for page in document:
@@ -33,14 +33,14 @@ def test_lines_and_missing_characters_move_with_their_text():
     assert [document.text[offset] for offset in glyph.offsets] == ["\U000f0000"]
 
 
-def test_one_document_is_itself_and_none_is_refused():
+def test_combine_returns_single_document_and_rejects_none():
     alone = make_document(["x"])
     assert combine([alone]) is alone
     with pytest.raises(InputError):
         combine([])
 
 
-def test_chosen_pages_lead_back_to_their_own_lines(tmp_path):
+def test_load_page_selection_keeps_line_spans(tmp_path):
     from seer.rendering import load
 
     path = tmp_path / "long.txt"

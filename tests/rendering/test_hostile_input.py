@@ -1,7 +1,7 @@
-"""Whatever bytes arrive, every reader of them gives a value or refuses in one clear line.
+"""Hostile input: every reader of untrusted bytes returns a value or raises a SeerError.
 
-A hang shows as the time limit of the whole suite: the long inputs here took minutes to hours where a reader went back
-over what it had read.
+The long inputs test for linear time. A reader that backtracks takes minutes to hours for them, so it exceeds the time
+limit of the test suite.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.teachers import read_response
 from seer.teaching.verdicts import parse_verdict
 from tests.data_pipeline.test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
-from tests.rendering.test_documents import WORD, make_docx, make_pdf
+from tests.rendering.makers import WORD, make_docx, make_pdf
 from tests.shards.test_shards import make
 
 anything = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(reader: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What a reader makes of its input; None where it refuses in so many words. Nothing else may happen."""
+    """Call a reader; return its result, or None if it raises a SeerError. Any other exception fails the test."""
     try:
         return reader(*arguments, **options)
     except SeerError:
@@ -61,7 +61,7 @@ def read(reader: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
-    """A file with some stretches overwritten, doubled or cut out."""
+    """A file in which some ranges are overwritten, repeated or removed."""
     data = bytearray(whole)
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(data)))
@@ -79,14 +79,14 @@ values = atoms | st.lists(atoms, max_size=3) | st.dictionaries(texts, atoms | st
 
 
 def objects(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
-    """JSON objects in which these keys hold anything, or are missing."""
+    """JSON objects in which each of these keys has any value or is missing."""
     return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, values))
 
 
 # ── Documents ────────────────────────────────────────────────────────────────────────────────────
 
 
-def picture(kind: str, **options: Any) -> bytes:
+def encoded_image(kind: str, **options: Any) -> bytes:
     Image.new("L", (60, 40), 200).save(buffer := io.BytesIO(), kind, **options)
     return buffer.getvalue()
 
@@ -98,13 +98,13 @@ DOCUMENTS = {
     "docx": make_docx(BODY),
     "html": b"<html><head><meta charset=gb2312></head><body><p>a<img alt='b'><pre>c</pre>&#65;<!-- d --></body>",
     "txt": "\ufeffplain text, 中文".encode(),
-    **{kind: picture(kind) for kind in ("png", "jpeg", "bmp", "webp")},
-    **{kind: picture(kind, **FRAMES) for kind in ("gif", "tiff")},
+    **{kind: encoded_image(kind) for kind in ("png", "jpeg", "bmp", "webp")},
+    **{kind: encoded_image(kind, **FRAMES) for kind in ("gif", "tiff")},
 }
 
 
-def look_at(path: Path) -> None:
-    """Read a document and everything that is drawn of it later."""
+def read_document(path: Path) -> None:
+    """Load a document, and compute the images and line boxes of its first pages."""
     document = read(load, path, ocr="never")
     if document is None:
         return
@@ -114,49 +114,53 @@ def look_at(path: Path) -> None:
         read(page.line_boxes)
 
 
-@pytest.mark.filterwarnings("ignore")  # readers of pictures warn of what they repair
+@pytest.mark.filterwarnings("ignore")  # image readers warn about damage that they repair
 @pytest.mark.parametrize("kind", DOCUMENTS)
 @given(data=st.data())
 @anything
-def test_damaged_documents(kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_load_damaged_document_loads_or_raises_seer_error(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     path = tmp_path_factory.getbasetemp() / f"damaged.{kind}"
     path.write_bytes(data.draw(damaged(DOCUMENTS[kind])))
-    look_at(path)
+    read_document(path)
 
 
 @given(body=damaged(BODY.encode()), encoding=st.sampled_from(["utf-8", "utf-16"]))
 @anything
-def test_word_files_whose_xml_is_damaged(tmp_path_factory: pytest.TempPathFactory, body: bytes, encoding: str) -> None:
+def test_load_docx_with_damaged_xml_loads_or_raises_seer_error(
+    tmp_path_factory: pytest.TempPathFactory, body: bytes, encoding: str
+) -> None:
     path = tmp_path_factory.getbasetemp() / "inner.docx"
     path.write_bytes(make_docx(body.decode("utf-8", "replace").encode(encoding)))
-    look_at(path)
+    read_document(path)
 
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.binary(max_size=80), st.sampled_from([b"", b"%PDF-1.7\n", b"PK\x03\x04", b"II*\x00", b"BM", b"<html>"]))
 @anything
-def test_beginnings_followed_by_anything(
+def test_load_signature_with_random_tail_loads_or_raises_seer_error(
     tmp_path_factory: pytest.TempPathFactory, tail: bytes, signature: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "beginning"
     path.write_bytes(signature + tail)
-    look_at(path)
+    read_document(path)
 
 
 @pytest.mark.parametrize("name", ["undefined", "idna", "punycode", "zip", "rot13", "utf-7", "unicode_escape", "x" * 90])
-def test_a_page_may_claim_any_encoding(tmp_path: Path, name: str) -> None:
+def test_load_html_with_any_declared_encoding_never_fails(tmp_path: Path, name: str) -> None:
     path = tmp_path / "page.html"
     path.write_bytes(f"<html><meta charset={name}>".encode() + b"\\ud800 xn--zz.. \xff")
-    look_at(path)
+    read_document(path)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "/proc/self/mem"])
-def test_paths_that_no_file_has(path: str) -> None:
+def test_load_impossible_path_raises_seer_error(path: str) -> None:
     assert read(load, path) is None
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_no_encoding_hides_a_document_type(tmp_path: Path, encoding: str) -> None:
+def test_load_docx_rejects_document_type_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     bomb = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;">]><a>&c;</a>'
     (tmp_path / "bomb.docx").write_bytes(make_docx(bomb.encode(encoding)))
     with pytest.raises(InputError, match="document type"):
@@ -175,7 +179,7 @@ XML = {
 
 
 @pytest.mark.parametrize("kind", XML)
-def test_the_largest_xml_of_a_word_file_takes_less_than_two_gigabytes(kind: str) -> None:
+def test_docx_text_of_largest_xml_stays_below_two_gigabytes(kind: str) -> None:
     xml = f"<w:document {WORD}>{XML[kind]}</w:document>"
     tracemalloc.start()
     docx_text(make_docx(xml), "a")
@@ -184,14 +188,14 @@ def test_the_largest_xml_of_a_word_file_takes_less_than_two_gigabytes(kind: str)
     assert peak_bytes / len(xml) * MAX_XML_BYTES < 2 << 30
 
 
-def test_every_frame_of_a_picture_is_measured_before_it_is_unpacked(tmp_path: Path, monkeypatch) -> None:
+def test_load_image_checks_size_of_every_frame(tmp_path: Path, monkeypatch) -> None:
     from seer.rendering.formats import scans
 
     frames = [Image.new("L", (50, 50)), Image.new("L", (400, 400))]
     frames[0].save(tmp_path / "grows.tiff", save_all=True, append_images=frames[1:])
     assert len(load(tmp_path / "grows.tiff", ocr="never").pages) == 2
     monkeypatch.setattr(scans, "_MAX_FRAMES_BYTES", 100_000)
-    with pytest.raises(InputError, match="give fewer"):
+    with pytest.raises(InputError, match="split the file"):
         load(tmp_path / "grows.tiff", ocr="never")
     monkeypatch.setattr(scans, "MAX_IMAGE_PIXELS", 10_000)
     with pytest.raises(InputError, match="400x400 px"):
@@ -236,7 +240,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("case", LONG)
-def test_no_reader_goes_back_over_what_it_read(case: str) -> None:
+def test_reader_of_long_repetitive_input_takes_linear_time(case: str) -> None:
     reader, text = LONG[case]
     read(reader, text)
 
@@ -250,7 +254,9 @@ toml = st.lists(
 
 @given(toml.map("".join) | st.text(max_size=60))
 @anything
-def test_configurations(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_load_config_random_toml_loads_or_raises_seer_error(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     path = tmp_path_factory.getbasetemp() / "hostile.toml"
     path.write_text(text, encoding="utf-8", errors="replace")
     read(load_config, BuildConfig, path)
@@ -269,7 +275,9 @@ QUESTION = {"question": "q", "answer": "a", "answer_format": "Str"}
 
 @given(st.sampled_from(["evidence_pages", "evidence_sources", "start_end_idx"]), st.sampled_from(LITERALS) | values)
 @anything
-def test_document_questions(tmp_path_factory: pytest.TempPathFactory, key: str, value: Any) -> None:
+def test_read_docqa_odd_values_load_or_raise_seer_error(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any
+) -> None:
     row = {**QUESTION, key: value}
     read(read_docqa, lines_of(tmp_path_factory, [row]))
     path = tmp_path_factory.getbasetemp() / "whole.json"
@@ -283,7 +291,9 @@ json_bytes = st.binary(max_size=60) | values.map(json.dumps).map(str.encode) | s
 @pytest.mark.parametrize("reader", [read_docqa, read_docqa_predictions, read_predictions, load_templates])
 @given(content=json_bytes)
 @anything
-def test_files_of_json(tmp_path_factory: pytest.TempPathFactory, reader: Any, content: bytes) -> None:
+def test_json_readers_random_json_load_or_raise_seer_error(
+    tmp_path_factory: pytest.TempPathFactory, reader: Any, content: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "hostile.json"
     path.write_bytes(content)
     read(reader, path)
@@ -307,7 +317,7 @@ ROWS: dict[str, Any] = {
 
 
 def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value within a JSON value."""
+    """The path of keys and indices to every value within a JSON value."""
     yield from [place] if place else []
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
@@ -317,12 +327,12 @@ def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 @pytest.mark.parametrize("kind", ROWS)
 @given(data=st.data())
 @settings(anything, max_examples=100)
-def test_rows_with_something_else_in_one_place(
+def test_load_source_row_with_odd_value_gives_sample_or_rejection(
     kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     row = copy.deepcopy(ROWS[kind])
-    *way, last = data.draw(st.sampled_from(list(places_in(row))))
-    holder = functools.reduce(lambda value, key: value[key], way, row)
+    *path_to, last = data.draw(st.sampled_from(list(places_in(row))))
+    holder = functools.reduce(lambda value, key: value[key], path_to, row)
     holder[last] = data.draw(values)
     path = lines_of(tmp_path_factory, [row], "train.jsonl")
     for item in read(lambda: list(load_source(SourceSpec(kind=kind, path=str(path))))) or ():
@@ -337,12 +347,14 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(data=st.data(), name=st.sampled_from(["manifest.json", "part-00000.parquet"]))
 @settings(anything, max_examples=150)
-def test_damaged_shards(shards: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str) -> None:
+def test_shard_set_damaged_file_loads_or_raises_seer_error(
+    shards: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
+) -> None:
     folder = tmp_path_factory.getbasetemp() / "damaged-shards"
     shutil.copytree(shards, folder, dirs_exist_ok=True)
     whole = (shards / name).read_bytes()
     changed = data.draw(damaged(whole))
-    if name != "manifest.json":  # of the size that the manifest says: the damage is found by reading
+    if name != "manifest.json":  # keep the size in the manifest, so that only reading finds the damage
         changed = changed[: len(whole)].ljust(len(whole), b"\0")
     (folder / name).write_bytes(changed)
 
@@ -356,7 +368,9 @@ def test_damaged_shards(shards: Path, tmp_path_factory: pytest.TempPathFactory, 
 
 @given(st.lists(objects("usd", "text", "think", "finish", "prompt_tokens", "seconds"), max_size=3), values)
 @anything
-def test_lines_of_a_ledger(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], other: Any) -> None:
+def test_ledger_odd_lines_are_read_or_skipped(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], other: Any
+) -> None:
     lines = [{"key": "aa", "text": "kept"}, other, *({"key": "bb"} | row for row in rows)]
     with Ledger(lines_of(tmp_path_factory, lines, "calls.jsonl")) as ledger:
         assert ledger.get("aa") == Reply(text="kept")
@@ -373,7 +387,7 @@ replies = st.fixed_dictionaries({"choices": st.lists(choices, max_size=2)}, opti
 
 @given(replies | values)
 @settings(anything, max_examples=200)
-def test_replies(body: Any) -> None:
+def test_reply_parsers_odd_bodies_parse_or_raise_seer_error(body: Any) -> None:
     if reply := read(read_response, 200, {}, json.dumps(body).encode()):
         assert f"{reply.text}{reply.think}{reply.finish}".encode()
     read(first_choice, body)

@@ -18,7 +18,7 @@ from seer.rendering.layout.lines import lay_out
 from seer.serving.chat import Asked, Source, decode_data_url, read_chat, split_question
 from seer.serving.reading import load_documents, safe_name
 from seer.serving.settings import ChatOptions, ServeSettings, read_keys
-from tests.rendering.test_documents import WORD, make_docx, make_pdf
+from tests.rendering.makers import WORD, make_docx, make_pdf
 
 SETTINGS = ServeSettings(min_document_chars=100)
 LONG = "The quick brown fox jumps over the lazy dog. " * 10
@@ -191,7 +191,7 @@ def test_no_more_is_read_than_may_be(kind, options, monkeypatch):
     monkeypatch.setattr(scans, "read_picture", scanned)
     monkeypatch.setattr(pdfsource.PdfFile, "text", lambda self, index: taken.append(index) or "text")
     chat = Asked("seer", "What?", (), ChatOptions(**options))
-    with pytest.raises(InputError, match="more than . pages, and no more are allowed"):
+    with pytest.raises(InputError, match="more than . pages, the limit set by max_pages"):
         load_documents(LONG_SOURCES[kind], chat, ServeSettings(max_pages=3))
     assert len(taken) <= 4
 

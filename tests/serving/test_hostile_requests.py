@@ -13,7 +13,7 @@ from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rendering.test_documents import make_pdf
+from tests.rendering.makers import make_pdf
 from tests.rendering.test_hostile_input import anything, numbers, objects, values
 
 PDF_URL = f"data:application/pdf;base64,{base64.b64encode(make_pdf(1)).decode()}"

@@ -1,15 +1,22 @@
-"""The direct raster: placed glyphs become a grey page, straight from cached glyph bitmaps.
+"""The direct raster: draw a laid-out page as a grey image from cached glyph bitmaps.
 
-Ink has sixteen levels, which a 4-bit PNG holds exactly. A glyph is kept as a short list of words: eight pixels of one
-row in a uint64, one byte a pixel, blank words left out, for each way in which it may stand: four horizontal sub-pixel
-phases, eight alignments to word borders. Drawing a page lists the words of all its glyphs and adds them up with
-`np.add.at`. Sixteen overlapping glyphs fit in a byte (16 x 15 = 240 < 256), so no sum runs into its neighbour, and
-the order of drawing cannot matter.
+    image = draw_page(layout, measure)       # uint8 (height_px, width_px)
+    data = page_png(layout, measure)         # the same image as PNG bytes
 
-    a row of a page, in words of eight pixels:    |........|..gggggg|gg......|    a glyph's row across two of them
+Ink has sixteen levels, which a 4-bit PNG stores exactly. The page under construction is an array of words. A word is
+a uint64 that holds eight pixels of one row, one byte per pixel.
 
-Pens count in quarter pixels along the rows of the page. Of such a number the low two bits are the phase, the next
-three the alignment, the rest the word.
+An `Atlas` caches each glyph as a short list of words, without blank ones, for each *stand*: one of four horizontal
+sub-pixel phases combined with one of eight alignments to word borders. To draw a page, the words of all its glyphs are
+listed and added to the page with `np.add.at`. Sixteen overlapping glyphs fit into a byte (16 x 15 = 240 < 256), so a
+sum never overflows into the next pixel, and the order of drawing does not matter.
+
+    a row of a page, in words of eight pixels:    |........|..gggggg|gg......|    a glyph's row across two words
+
+Pens are integers that count quarter pixels along the rows of the page:
+
+    | word of the page | alignment, 3 bits | phase, 2 bits |
+                       `------ stand, 5 bits -------------'
 """
 
 from __future__ import annotations
@@ -32,42 +39,55 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 VERSION = 1
-"""Part of every content hash: raise it whenever the same page would come out with other pixels."""
+"""Part of every content hash. Increment it whenever the pixels of an unchanged page would change."""
 MAX_LEVEL = 15
 _PHASE_BITS, _ALIGNMENT_BITS = 2, 3
 PHASES, _WORD_PX = 1 << _PHASE_BITS, 1 << _ALIGNMENT_BITS
 _PHASE_SHIFT = SUB_PX.bit_length() - 1 - _PHASE_BITS
-"""From layout units to phases."""
+"""Right shift from layout units (1/4096 px) to phases (1/4 px)."""
 _STAND_BITS = _PHASE_BITS + _ALIGNMENT_BITS
 _STANDS = 1 << _STAND_BITS
-"""Ways in which a glyph may stand across words."""
+"""The number of combinations of phase and alignment."""
 _MAX_OVERLAP = 16
+"""Glyphs that may overlap in one place without an overflow."""
 _UNBUILT = 0
+"""The row number of a glyph that has not been drawn yet."""
 _MAX_BATCH_BYTES = 4 << 20
+"""Memory for the bitmaps of the glyphs that are rasterised together."""
 
 
 class WordStore:
-    """Rows of words, each word at a place: a list of lists in flat arrays, for `add` to unroll many rows at once.
+    """A list of rows, each a list of (place, word), stored in flat arrays so that `add` can unroll many rows at once.
 
-    Two words and their places are kept, and fetched, together: that halves the list to unroll. Row 0 is empty.
+    Words are stored in pairs, which halves the number of entries to unroll. Row 0 is empty.
     """
 
     def __init__(self) -> None:
         self.num_rows = 1
         self._size = 0
         self._spans = np.zeros((1024, 2), np.int64)
-        """first pair, number of pairs"""
+        """(rows, 2): index of the first pair, number of pairs."""
         self._pairs = np.zeros((4096, 4), np.int64)
-        """place, word, place, word"""
+        """(pairs, 4): place, word, place, word."""
 
     def append(self, counts: NDArray[np.int64], places: NDArray[np.int64], words: NDArray[np.int64]) -> int:
-        """Add rows with these numbers of words. Returns the first new row; the others follow it."""
+        """Append rows.
+
+        Args:
+            counts: (new rows,), the number of words of each row.
+            places: (words,), the offset of each word from its row's origin, in words of the page.
+            words: (words,), eight pixels each, all rows one after the other.
+
+        Returns:
+            The number of the first new row; the others follow it.
+        """
         pairs = (counts + 1) // 2
         first = self._size + np.cumsum(pairs) - pairs
         row, end_row, end = self.num_rows, self.num_rows + len(counts), self._size + int(pairs.sum())
         self._spans, self._pairs = _grown(self._spans, end_row), _grown(self._pairs, end)
         self._spans[row:end_row, 0], self._spans[row:end_row, 1] = first, pairs
-        # Where a row's number of words is odd, the last pair's other half stays zero, which adds nothing.
+        # If a row has an odd number of words, the second half of its last pair stays zero, which adds nothing.
+        # `at` maps each word to its half pair: a row starts at twice its first pair.
         at = np.repeat(2 * first - (np.cumsum(counts) - counts), counts) + np.arange(len(words))
         halves = self._pairs.reshape(-1, 2)
         halves[at, 0], halves[at, 1] = places, words
@@ -75,55 +95,74 @@ class WordStore:
         return row
 
     def add(self, rows: NDArray[np.int32], origins: NDArray[np.int64], page: NDArray[np.int64]) -> None:
-        """Add every word of every row to the page's words, at its place + its row's origin."""
+        """Add all words of the given rows to the page, in place.
+
+        Args:
+            rows: (glyphs,), numbers of rows; a row may occur more than once.
+            origins: (glyphs,), the origin of each row, in words of the page.
+            page: the words of the page, one-dimensional.
+        """
+        # (first pair, number of pairs) of each row.
         heads = self._spans.take(rows, axis=0)
         counts = heads[:, 1].copy()
+        # The pairs of all rows are listed one after the other. Entry k of the list belongs to the row whose first entry
+        # is e, and is pair `first + k - e` of the store. So each row keeps (first - e, origin), where e is the number
+        # of pairs of the rows before it. The columns are computed in place, and both are repeated together, because
+        # that takes half the time of two separate repeats.
         heads[:, 0] += counts
         heads[:, 0] -= np.cumsum(counts)
         heads[:, 1] = origins
-        # One repeat of both numbers and one take of both words with their places: half the time of one by one.
         heads = np.repeat(heads, counts, axis=0)
         index = heads[:, 0] + _counting(len(heads))
         pairs = self._pairs.take(index, axis=0)
+        # `np.add.at` also adds correctly when a place occurs more than once.
         for half in (0, 2):
             np.add(pairs[:, half], heads[:, 1], out=index)
             np.add.at(page, index, pairs[:, half + 1])
 
 
 class Atlas:
-    """Glyphs of one font chain at one size, as words of a page of one width. Grows as glyphs are first drawn."""
+    """The glyphs of a font chain at one size, as words of a page of one width.
+
+    A glyph is rasterised when it is first drawn. An atlas may be used from several threads.
+    """
 
     def __init__(self, chain: FontChain, size_px: float, page_width_px: int) -> None:
         self.chain = chain
         self.size_px = size_px
         self.pad_px = _round_up(int(size_px * 2) + 2 * _WORD_PX)
-        """Blank border around the page under construction: how far ink may reach beyond it."""
+        """Width of the blank border around the page under construction, which takes ink beyond the page's edge."""
         self.stride_px = _round_up(page_width_px) + 4 * self.pad_px
-        # The row of slot * _STANDS + stand. Memory that is never touched costs nothing.
+        # Indexed by slot * _STANDS + stand. The table is large, but the operating system allocates a zeroed page of
+        # memory only when it is first written.
         self._row_of_key = np.zeros(chain.num_slots * _STANDS, np.int32)
         self._slot_of_box: dict[int, int] = {}
         self._store = WordStore()
-        # Pages may be drawn from several threads; the store grows as it is read.
+        # Threads that draw pages at the same time also add glyphs to the store.
         self._lock = threading.Lock()
 
     def draw(self, slots: NDArray[np.int64], pens: NDArray[np.int64], page: NDArray[np.int64]) -> None:
-        """Add to the page's words what draws each slot with its pen at that place.
+        """Draw slots at pen positions onto the page, in place.
 
-        Pens are in phases, `PHASES` a pixel, along the rows, `stride_px` pixels a row.
+        Args:
+            slots: (glyphs,), slots of the font chain.
+            pens: (glyphs,), positions in quarter pixels along the rows of the page, `stride_px` pixels per row.
+            page: the words of the page, one-dimensional.
         """
         with self._lock:
             keys = self._own_slots(slots) * _STANDS
             keys += pens & (_STANDS - 1)
             rows = self._row_of_key.take(keys)
             if not rows.all():
+                # A glyph is built for all alignments of a phase at once, so clear the alignment of its key.
                 unbuilt = keys[rows == _UNBUILT]
                 self._build(np.unique(unbuilt - unbuilt % _STANDS + unbuilt % PHASES))
                 rows = self._row_of_key.take(keys)
-        # Outside the lock: rows that have a number are complete, and a store that grows leaves them as they are.
+        # This is safe without the lock: rows that have a number are complete, and a growing store keeps them.
         self._store.add(rows, pens >> _STAND_BITS, page)
 
     def _own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The slots, with the boxes of missing characters numbered on from the chain's glyphs."""
+        """Replace the slots of missing characters by slots of this atlas, which follow those of the chain."""
         boxes = np.flatnonzero(slots >= MISSING)
         if not len(boxes):
             return slots
@@ -136,7 +175,7 @@ class Atlas:
         return slots
 
     def _add_box(self, code: int) -> None:
-        """Boxes stand on whole pixels: alike at every phase."""
+        """Add the box of a missing character. Boxes are aligned to whole pixels, so all phases are equal."""
         slot = self._slot_of_box[code] = self.chain.num_slots + len(self._slot_of_box)
         self._row_of_key = _grown(self._row_of_key, (slot + 1) * _STANDS)
         box = missing_box(code, self.size_px) * np.uint8(MAX_LEVEL)
@@ -144,7 +183,10 @@ class Atlas:
         self._add(np.repeat(levels[None], PHASES, axis=0), 0, -len(box), slot * _STANDS + np.arange(PHASES))
 
     def _build(self, keys: NDArray[np.int64]) -> None:
-        """Add glyphs by slot and phase, as many at a time as a few megabytes hold. `keys` have alignment 0."""
+        """Rasterise glyphs and add them to the store, in batches of at most _MAX_BATCH_BYTES.
+
+        `keys` are slot * _STANDS + phase, that is, with alignment 0.
+        """
         slots, phases = np.divmod(keys, _STANDS)
         marks = slots == NEWLINE
         slots = np.where(marks, self.chain.newline_slot, slots)
@@ -154,12 +196,15 @@ class Atlas:
         for first in range(0, len(keys), step):
             batch = slice(first, first + step)
             levels = self._rasterise(glyphs[batch], phases[batch].tolist(), (left, bottom, right, top))
-            # Half as dark as text, so that the mark is not taken for a character of the source.
+            # A newline mark is half as dark as text, so that it is not mistaken for a character of the source.
             levels[marks[batch]] //= 2
             self._add(levels, left, -top, keys[batch])
 
     def _bounds(self, glyphs: list[tuple[Font, int] | None]) -> tuple[int, int, int, int]:
-        """(left, bottom, right, top) in pixels that hold every one of the glyphs at any phase; sides on word borders."""
+        """Return (left, bottom, right, top) in pixels from the pen: a box that holds each of the glyphs at any phase.
+
+        Left and right are multiples of the word width.
+        """
         left, bottom, right, top = 0.0, 0.0, 1.0, 1.0
         for glyph in glyphs:
             extents = glyph and glyph[0].font.get_glyph_extents(glyph[1])
@@ -169,7 +214,7 @@ class Atlas:
                 right = max(right, (extents.x_bearing + extents.width) * scale)
                 top = max(top, extents.y_bearing * scale)
                 bottom = min(bottom, (extents.y_bearing + extents.height) * scale)
-        # Ink further out than the border could not be held; no sane glyph comes near.
+        # The border, at least twice the font size, limits how far ink can reach from the pen. Real glyphs stay within.
         pad = self.pad_px
         first, last = max(-pad, -_round_up(1 - math.floor(left))), min(pad, _round_up(math.ceil(right) + 2))
         return first, max(-pad, math.floor(bottom) - 1), last, min(pad, math.ceil(top) + 1)
@@ -177,7 +222,10 @@ class Atlas:
     def _rasterise(
         self, glyphs: list[tuple[Font, int] | None], phases: list[int], bounds: tuple[int, int, int, int]
     ) -> NDArray[np.uint8]:
-        """Ink levels of each glyph within the bounds: (glyphs, rows from the top, pixels)."""
+        """Rasterise glyphs within common bounds.
+
+        Returns ink levels, uint8 (glyphs, height_px, width_px), rows from the top.
+        """
         import uharfbuzz as hb
 
         left, bottom, right, top = bounds
@@ -195,19 +243,25 @@ class Atlas:
             raster.extents = extents
             raster.draw_glyph(glyph[0].font, glyph[1])
             pictures.append(bytes(raster.render().buffer))
+        # HarfBuzz stores rows from the bottom.
         coverage = np.frombuffer(b"".join(pictures), np.uint8).reshape(len(glyphs), height, width)[:, ::-1]
         return _LEVEL_OF_COVERAGE[coverage]
 
     def _add(self, levels: NDArray[np.uint8], left: int, top: int, keys: NDArray[np.int64]) -> None:
-        """Keep (glyphs, rows, pixels) whose first pixel stands `left` of the pen and `top` below the baseline.
+        """Add the bitmaps of glyphs to the store, at all alignments.
 
-        `left` and the number of pixels are whole words. `keys` have alignment 0; the others are filled in with them.
+        Args:
+            levels: uint8 (glyphs, height_px, width_px), ink levels; the width is a multiple of the word width.
+            left: horizontal distance in pixels from the pen to the first column, a multiple of the word width.
+            top: vertical distance in pixels from the baseline to the first row, positive downwards.
+            keys: (glyphs,), keys with alignment 0; the keys of the other alignments are derived from them.
         """
         num, height, width = levels.shape
         shifted = np.zeros((num, height, width + _WORD_PX), np.uint8)
         for alignment in range(_WORD_PX):
             shifted[:] = 0
             shifted[:, :, alignment : alignment + width] = levels
+            # Only words with ink are kept, each with its offset from the pen's word on the page.
             words = shifted.view(np.int64)
             glyph, y, x = np.nonzero(words)
             places = ((y + top) * self.stride_px + left) // _WORD_PX + x
@@ -216,17 +270,19 @@ class Atlas:
 
 
 _LEVEL_OF_COVERAGE = ((np.arange(256) * MAX_LEVEL + 127) // 255).astype(np.uint8)
+"""The ink level, 0 to 15, of each coverage value from 0 to 255, rounded."""
 
 
 @lru_cache(maxsize=4)
 def atlas_for(chain: FontChain, size_px: float, page_width_px: int) -> Atlas:
+    """Return the atlas for a font chain, font size and page width. The last four are kept."""
     return Atlas(chain, size_px, page_width_px)
 
 
 def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
-    """Draw one page: uint8 (height_px, width_px), 255 white, in steps of 17."""
+    """Draw one page: uint8 (height_px, width_px), 255 for white, in steps of 17."""
     ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px).view(np.uint64)
-    # 17 times a number below 16 is its hexadecimal digit written twice
+    # A level times 17 is its hexadecimal digit written twice. Words hold eight pixels, so this is eight at a time.
     grey = ink << np.uint64(4)
     grey |= ink
     np.invert(grey, out=grey)
@@ -234,24 +290,27 @@ def draw_page(page: PageLayout, measure: Measure) -> NDArray[np.uint8]:
 
 
 def page_png(page: PageLayout, measure: Measure) -> bytes:
-    """The PNG of one page: what `png_bytes` makes of `draw_page`, straight from the ink."""
+    """Return the PNG of one page: the image of `draw_page`, encoded directly from ink levels."""
     ink = draw_ink(place_glyphs(page, measure), measure, page.width_px, page.height_px)
     return ink_png(ink, page.width_px)
 
 
 def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Ink levels of placed glyphs, 0 to 15: uint8 (height_px, width_px rounded up to whole words).
+    """Draw placed glyphs as ink levels from 0 to 15.
 
-    What lies beyond the width may hold ink from beyond the page's edge.
+    Returns uint8 (height_px, width_px rounded up to whole words), contiguous. Columns beyond `width_px` may hold ink
+    from outside the page.
     """
     atlas = atlas_for(measure.chain, measure.style.font_size_px, measure.style.page_width_px)
     pad, stride_px = atlas.pad_px, atlas.stride_px
     x, slots, baseline = (glyphs.x_sub + (1 << _PHASE_SHIFT >> 1)) >> _PHASE_SHIFT, glyphs.slot, glyphs.baseline_px
+    # Drop glyphs whose pens lie more than one border outside the page. Most pages have none.
     first, end, bottom = -pad * PHASES, (width_px + pad) * PHASES, height_px + pad
     if x.min(initial=0) < first or x.max(initial=0) >= end or baseline.max(initial=0) >= bottom:
         near = (x >= first) & (x < end) & (baseline < bottom)
         x, slots, baseline = x[near], slots[near], baseline[near]
-    # The page lies two borders away from every edge: pens may stand one border outside it, ink reaches one further.
+    # The page lies two borders from each edge of the array: a pen may be one border outside the page, and its ink
+    # reaches one border further.
     pens = baseline * (stride_px * PHASES)
     pens += x
     pens += 2 * pad * (stride_px + 1) * PHASES
@@ -260,35 +319,41 @@ def draw_ink(glyphs: PlacedGlyphs, measure: Measure, width_px: int, height_px: i
     ink = np.zeros((height_px + 4 * pad) * stride_px // _WORD_PX, np.int64)
     atlas.draw(slots, pens, ink)
     rows = ink.view(np.uint8).reshape(-1, stride_px)[2 * pad : 2 * pad + height_px]
-    darkest = np.full(_round_up(width_px), MAX_LEVEL, np.uint8)  # a whole row: against one number it takes longer
+    # Overlapping ink is capped. Comparing with a row of constants is faster than comparing with a scalar.
+    darkest = np.full(_round_up(width_px), MAX_LEVEL, np.uint8)
     return np.minimum(rows[:, 2 * pad : 2 * pad + len(darkest)], darkest)
 
 
 def _piled_up(pens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which glyphs are one too many in one place, as in stacks of combining marks."""
+    """Return the indices of glyphs that would overflow a byte, such as those of tall stacks of combining marks.
+
+    A glyph is dropped if the glyph _MAX_OVERLAP places before it lies within two pixels.
+    """
     pens_px = pens >> _PHASE_BITS
     steps = pens_px[_MAX_OVERLAP:] - pens_px[:-_MAX_OVERLAP]
     steps += 2
-    # As unsigned numbers those below zero are large, so that one comparison finds steps from -2 to 2.
+    # Viewed as unsigned, negative numbers are large, so one comparison finds the steps from -2 to 2.
     return (steps.view(np.uint64) <= 4).nonzero()[0] + _MAX_OVERLAP
 
 
 @lru_cache(maxsize=1)
 def _numbers(size: int) -> NDArray[np.int64]:
+    """Return 0, 1, 2, ... below `size`; the last array is kept."""
     return np.arange(size)
 
 
 def _counting(total: int) -> NDArray[np.int64]:
-    """0, 1, 2 … below `total`, from a shared array: do not write to it."""
+    """Return 0, 1, 2, ... below `total`, a view of a shared array that must not be written to."""
     return _numbers(1 << max(16, (total - 1).bit_length()))[:total]
 
 
 def _round_up(width_px: int) -> int:
+    """Round a width up to whole words."""
     return -(-width_px // _WORD_PX) * _WORD_PX
 
 
 def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """The array, or a copy at least twice as long with room for `size` elements."""
+    """Return the array if it has at least `size` rows, else a copy that is at least twice as long, zero-padded."""
     if size <= len(array):
         return array
     larger = np.zeros((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)

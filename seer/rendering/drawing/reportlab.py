@@ -1,11 +1,12 @@
-"""The PDF road: the same layout written by reportlab at the very same positions, then drawn by a PDF engine.
+"""Write a laid-out document as a PDF through reportlab, and draw PDFs as images.
 
     data = pdf_bytes(document)
-    for image in rasterise(data, dpi=72, engine="pdfium"):      # or "poppler", where it is installed
+    for image in rasterise(data, dpi=72, engine="pdfium"):      # or "poppler", if it is installed
         image                                                   # uint8 (height_px, width_px)
 
-Words are set as text, so the PDF can be searched. What reportlab cannot set, namely shaped scripts, fonts with CFF
-outlines and the boxes of missing characters, is drawn as outlines at the same places.
+The PDF has the same layout as the direct raster, with every glyph at the same position. Words are set as text, so the
+PDF is searchable. Glyphs that reportlab cannot set as text (shaped scripts, fonts with CFF outlines, and the boxes of
+missing characters) are drawn as outlines.
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Engine = Literal["pdfium", "poppler"]
+"""The library that draws a PDF."""
 PDFIUM_LOCK = threading.RLock()
-"""pdfium is not safe for threads: whoever calls into it holds this."""
+"""Guards every call into pdfium, which is not thread-safe."""
 _MAX_STRING_GLYPHS = 32
-"""A PDF holds advances rounded to a thousandth of an em; a longer string would drift from the layout."""
+"""Limit on the glyphs of one PDF string. A PDF stores advances rounded to 1/1000 em, so the glyphs of a longer string
+would drift from their positions in the layout."""
 
 
 def pdf_bytes(document: Document, *, compress: bool = True) -> bytes:
-    """The document's pages as a PDF: as many pages, each of its page's size, every line where the raster has it.
+    """Write the document as a PDF with the same pages, page sizes and positions as the direct raster.
 
-    Uncompressed is quicker, for a PDF that is only drawn and thrown away.
+    `compress=False` is faster and suits a PDF that is only drawn once. Equal documents give equal bytes.
     """
     from reportlab.pdfgen.canvas import Canvas
 
@@ -61,15 +64,22 @@ def pdf_bytes(document: Document, *, compress: bool = True) -> bytes:
 
 
 def rasterise(source: bytes | str | Path, dpi: float = 72, engine: Engine = "pdfium") -> Iterator[NDArray[np.uint8]]:
-    """Draw each page of a PDF in grey: uint8 (height_px, width_px).
+    """Draw each page of a PDF in grey.
 
-    Raises InputError where the PDF cannot be opened, or poppler is asked for and not installed.
+    Args:
+        source: the bytes of the PDF, or its path.
+        dpi: the resolution of the images.
+        engine: "pdfium" or "poppler".
+
+    Yields uint8 (height_px, width_px), 255 for white.
+
+    Raises InputError if the PDF cannot be opened, the engine is unknown, or poppler is not installed.
     """
     if engine == "pdfium":
         return _rasterise_pdfium(source, dpi)
     if engine == "poppler":
         return _rasterise_poppler(source, dpi)
-    raise InputError(f"no PDF engine is called '{engine}'; use pdfium or poppler")
+    raise InputError(f"engine='{engine}': must be pdfium or poppler")
 
 
 def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
@@ -79,7 +89,7 @@ def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArra
         try:
             pdf = pypdfium2.PdfDocument(source)
         except pypdfium2.PdfiumError as error:
-            raise InputError(f"the PDF cannot be opened: {error}; give a PDF that a viewer opens") from None
+            raise InputError(f"the PDF cannot be opened: {error}; use one that a PDF viewer opens") from None
         num_pages = len(pdf)
     try:
         for index in range(num_pages):
@@ -104,7 +114,7 @@ def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArr
     try:
         images = pdf2image.convert_from_bytes(data, dpi=round(dpi), grayscale=True)
     except PDFInfoNotInstalledError:
-        raise InputError("poppler is not installed; install poppler-utils, or use the engine pdfium") from None
+        raise InputError("engine='poppler': poppler is not installed; install poppler-utils, or use pdfium") from None
     for image in images:
         yield np.array(image)
 
@@ -114,16 +124,19 @@ def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArr
 
 @dataclass(frozen=True)
 class _Typeset:
-    """How a document's characters are written. reportlab embeds a font in subsets of up to 256 characters."""
+    """How the characters of a document are encoded. reportlab embeds a font in subsets of up to 256 characters."""
 
     names: list[str]
-    """The name of each subset in the document; the first is none."""
+    """The name of each subset in the PDF, from index 1; index 0 is unused."""
     codes: NDArray[np.int32]
-    """By code point of the document: 256 times the number of the subset that holds it, plus its byte there; 0 where none does."""
+    """(code points,): 256 times the subset's index plus the byte of the character in it; 0 if no subset has it."""
 
 
 def _embed(canvas: Any, pieces: Iterable[str], chain: FontChain) -> _Typeset:
-    """Embed the characters of a text, the most frequent together, so that runs within one subset are long."""
+    """Embed the characters of a text.
+
+    The most frequent characters share a subset, so that runs of characters within one subset are long.
+    """
     from reportlab.pdfbase import pdfmetrics
 
     counts = np.bincount([SPACE, ord(chain.newline_mark)])
@@ -145,13 +158,16 @@ def _embed(canvas: Any, pieces: Iterable[str], chain: FontChain) -> _Typeset:
         names += [embedded.getSubsetInternalName(k, canvas._doc) for k in range(1 + max(part[0] for part in parts))]
         subsets = np.repeat([part[0] for part in parts], [len(part[1]) for part in parts])
         places = np.frombuffer(b"".join(part[1] for part in parts), np.uint8)
-        # Byte 0 is a character that reportlab does not find in the font.
+        # Byte 0 marks a character that reportlab does not find in the font.
         codes[own] = np.where(places > 0, (base + subsets) * 256 + places, 0)
     return _Typeset(names, codes)
 
 
 def _register(font: Font) -> str | None:
-    """Make a font known to reportlab; None where it cannot embed it (only TrueType outlines can be)."""
+    """Register a font with reportlab and return its name; None if reportlab cannot embed it.
+
+    reportlab embeds TrueType outlines only, and variable fonts not at all.
+    """
     if "glyf" not in font.face.table_tags or "fvar" in font.face.table_tags:
         return None
     from reportlab.pdfbase import pdfmetrics
@@ -170,21 +186,22 @@ def _register(font: Font) -> str | None:
 
 
 def _write_page(canvas: Any, layout: PageLayout, measure: Measure, typeset: _Typeset) -> None:
+    """Write one page of the PDF."""
     points = 72 / measure.style.dpi
     canvas.setPageSize((layout.width_px * points, layout.height_px * points))
-    # From here on the page is measured in pixels from its lower left corner.
+    # From here on, coordinates are pixels from the lower left corner of the page.
     canvas.scale(points, points)
     chain, glyphs = measure.chain, place_glyphs(layout, measure)
     marks = glyphs.slot == NEWLINE
     characters = code_points(layout.text).copy()
     characters[glyphs.offset[marks]] = ord(chain.newline_mark)
     own = characters.take(glyphs.offset)
-    # Set as text what is its character's plain glyph, in a font that could be embedded.
+    # A glyph is set as text if it is its character's nominal glyph and its font could be embedded.
     plain = chain.slot.take(chain.entries(own)) == np.where(marks, chain.newline_slot, glyphs.slot)
     as_text = plain & (typeset.codes.take(own) > 0)
     firsts, lasts = _strings(glyphs, own, as_text, marks, measure)
     codes = typeset.codes.take(characters)
-    codes[codes == 0] = typeset.codes[SPACE]  # within a string these are spaces of some kind
+    codes[codes == 0] = typeset.codes[SPACE]  # within a string, only white space has no code
     text = _operators(glyphs, firsts, lasts, codes, marks, layout.height_px, measure.style.font_size_px, typeset.names)
     canvas.addLiteral("\n".join(["BT", *text, "ET"]))
     canvas.setFillGray(0.0)
@@ -201,17 +218,26 @@ def _strings(
     marks: NDArray[np.bool_],
     measure: Measure,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[first, last) of glyphs set as one string: one line, one font, nothing but plain spaces between.
+    """Group the glyphs that can be set as one PDF string.
 
-    The PDF engine adds up advances by itself; a string ends where it would come to another place than the layout.
-    `own` is the character of each glyph.
+    The glyphs of a string are on one line and in one font, with only plain spaces between them. A PDF engine computes
+    positions within a string from the font's advances, so a string ends where the layout has another position.
+
+    Args:
+        glyphs: the glyphs of the page.
+        own: uint32 (glyphs,), the character of each glyph.
+        as_text: bool (glyphs,), whether the glyph can be set as text.
+        marks: bool (glyphs,), whether the glyph is a newline mark.
+
+    Returns:
+        (firsts, lasts): int64 (strings,) each; string k holds the glyphs [firsts[k], lasts[k]).
     """
     entries = measure.chain.entries(own)
     fonts, advances = measure.chain.font_index.take(entries), measure.advances_sub.take(entries)
     gaps = np.diff(glyphs.offset)
     drift = np.diff(glyphs.x_sub) - advances[:-1] - (gaps - 1) * measure.space_sub
     joined = as_text[1:] & as_text[:-1] & (fonts[1:] == fonts[:-1]) & (np.abs(drift) <= SUB_PX // 64)
-    # spaces come from the chain's first font
+    # Spaces come from the first font of the chain.
     joined &= (gaps == 1) | (gaps > 1) & (fonts[1:] == 0)
     joined &= (glyphs.baseline_px[1:] == glyphs.baseline_px[:-1]) & ~marks[1:] & ~marks[:-1]
     joined &= np.arange(1, len(own)) % _MAX_STRING_GLYPHS != 0
@@ -230,9 +256,21 @@ def _operators(
     size_px: float,
     names: list[str],
 ) -> Iterator[str]:
-    """The PDF operators that set each string at its place. `codes` are those of every character on the page."""
+    """Yield the PDF operators that set each string.
+
+    Args:
+        glyphs: the glyphs of the page.
+        firsts, lasts: (strings,), the result of `_strings`.
+        codes: int32 (characters,), the code of each character of the page as in `_Typeset.codes`.
+        marks: bool (glyphs,), whether the glyph is a newline mark.
+        page_height_px: the height of the page.
+        size_px: the font size.
+        names: the names of the font subsets.
+    """
     starts, ends = glyphs.offset[firsts], glyphs.offset[lasts - 1] + 1
     subsets, digits = codes >> 8, (codes & 255).astype(np.uint8).tobytes().hex()
+    # Within a string the subset can change. `turns` are the offsets where it does; `between` is the range of turns
+    # inside each string.
     turns = np.flatnonzero(subsets[1:] != subsets[:-1]) + 1
     between = zip(np.searchsorted(turns, starts, "right").tolist(), np.searchsorted(turns, ends).tolist(), strict=True)
     x_px, y_px = glyphs.x_sub[firsts] / SUB_PX, page_height_px - glyphs.baseline_px[firsts]
@@ -254,7 +292,7 @@ def _operators(
 
 
 def _draw_outline(canvas: Any, slot: int, x_px: float, y_px: float, measure: Measure) -> None:
-    """Fill a glyph, or the box of a missing character, with its pen at (x_px, y_px)."""
+    """Draw a glyph or the box of a missing character as a filled outline, with its pen at (x_px, y_px)."""
     path = canvas.beginPath()
     if slot >= MISSING:
         box = missing_box(slot - MISSING, measure.style.font_size_px)
@@ -268,9 +306,8 @@ def _draw_outline(canvas: Any, slot: int, x_px: float, y_px: float, measure: Mea
         font, glyph = measure.chain.locate(slot)
         scale = measure.style.font_size_px / font.upem
         for kind, *numbers in _outline(font.name, glyph):
-            points = [
-                value * scale + (y_px if k % 2 else x_px) for k, value in enumerate(numbers)
-            ]  # x and y take turns
+            # The numbers are alternating x and y coordinates.
+            points = [value * scale + (y_px if k % 2 else x_px) for k, value in enumerate(numbers)]
             getattr(path, kind)(*points)
     canvas.drawPath(path, stroke=0, fill=1, fillMode=1)
     canvas.setFillGray(0.0)
@@ -278,7 +315,10 @@ def _draw_outline(canvas: Any, slot: int, x_px: float, y_px: float, measure: Mea
 
 @lru_cache(maxsize=4096)
 def _outline(font_name: str, glyph: int) -> tuple[tuple[Any, ...], ...]:
-    """The glyph's outline in font units, as reportlab's path operations; quadratic curves are raised to cubic."""
+    """Return a glyph's outline as reportlab path operations in font units.
+
+    PDF has no quadratic curves, so they are converted to cubic ones with the same shape (degree elevation).
+    """
     import uharfbuzz as hb
 
     from seer.rendering.layout.fonts import load_font

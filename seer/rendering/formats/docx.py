@@ -1,7 +1,11 @@
-"""Word documents (.docx) to text: paragraphs, tables, footnotes; deleted text is left out.
+"""Extract the text of Word documents (.docx): paragraphs, tables, footnotes and endnotes.
 
-The archive is untrusted: its declared sizes are checked before anything is unpacked, unpacking stops at a limit
-whatever was declared, and XML with a document type, the door to entity bombs, is refused.
+    text = docx_text(data, name)
+
+Paragraphs end with a newline, table cells are separated by tabs. Deleted text of tracked changes is left out.
+
+The archive is untrusted. Its declared sizes are checked before anything is unpacked, unpacking stops at a limit
+whatever size was declared, and XML with a document type, which entity bombs need, is rejected.
 """
 
 from __future__ import annotations
@@ -16,19 +20,24 @@ from xml.etree import ElementTree
 from seer.errors import InputError
 
 MAX_XML_BYTES = 32 << 20
-"""Unpacked size of one part. A thousand pages of prose come to about 10 MB; parsed, a byte can take forty."""
+"""Limit on the unpacked size of one part. A thousand pages of prose take about 10 MB. The parsed tree can take forty
+bytes of memory per byte of XML."""
 BROKEN_ZIP = (
     *(zipfile.BadZipFile, zlib.error, struct.error, ElementTree.ParseError),
     *(EOFError, OSError, NotImplementedError, ValueError),
 )
-"""What zipfile and the XML parser raise on damaged files."""
+"""The exceptions that zipfile and the XML parser raise for damaged files."""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _PARTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
 
 
 def docx_text(data: bytes, name: str) -> str:
-    """The text of a .docx. Raises InputError: damaged, encrypted, too large when unpacked, hostile."""
+    """Return the text of a .docx file; `name` appears in error messages.
+
+    Raises InputError if the file is damaged or encrypted, unpacks to more than MAX_XML_BYTES, holds a document type,
+    or nests its XML too deeply.
+    """
     texts = []
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -40,50 +49,58 @@ def docx_text(data: bytes, name: str) -> str:
         raise
     except BROKEN_ZIP as error:
         raise InputError(
-            f"'{name}' is a damaged .docx ({error}); open it in a word processor and save it again"
+            f"'{name}' is a damaged .docx file ({error}); open it in a word processor and save it again"
         ) from None
     except _Doctype:
         raise InputError(
-            f"'{name}' holds a document type in its XML, which no word processor writes; it is refused"
+            f"'{name}' declares a document type in its XML, which is not allowed in a .docx file; save it again from a word "
+            "processor"
         ) from None
     except RecursionError:
-        raise InputError(f"'{name}' nests its XML too deeply, which no word processor does; it is refused") from None
-    except RuntimeError as error:  # zipfile's word for an encrypted member
+        raise InputError(f"'{name}' nests its XML too deeply to be read; save it again from a word processor") from None
+    except RuntimeError as error:  # zipfile raises this for an encrypted member.
         raise InputError(f"'{name}' cannot be unpacked ({error}); save it without a password") from None
     return "".join(texts)
 
 
 def _unpack(archive: zipfile.ZipFile, part: str, name: str) -> bytes:
+    """Unpack one part of the archive, at most MAX_XML_BYTES."""
     too_large = InputError(
-        f"'{name}' unpacks to more than {MAX_XML_BYTES >> 20} MB of text, as zip bombs do; split the document"
+        f"'{name}' unpacks to more than {MAX_XML_BYTES >> 20} MB of text, the limit; split the document"
     )
     if archive.getinfo(part).file_size > MAX_XML_BYTES:
         raise too_large
     with archive.open(part) as file:
         xml = file.read(MAX_XML_BYTES + 1)
+    # The declared size can be wrong, so the size read is checked too.
     if len(xml) > MAX_XML_BYTES:
         raise too_large
     return xml
 
 
 class _Doctype(Exception):
-    """The XML holds a document type."""
+    """The XML declares a document type."""
 
 
 class _NoDoctype(ElementTree.TreeBuilder):
-    """Told by the parser itself, so that no encoding of the XML hides a document type."""
+    """A tree builder that rejects a document type.
+
+    The parser itself reports the document type, so no encoding of the XML can hide it.
+    """
 
     def doctype(self, *_: str | None) -> None:
         raise _Doctype
 
 
 def _part_text(xml: bytes) -> str:
+    """Return the text of one part of the document, such as word/document.xml."""
     out: list[str] = []
     _walk(ElementTree.fromstring(xml, ElementTree.XMLParser(target=_NoDoctype())), out)
     return "".join(out)
 
 
 def _walk(element: ElementTree.Element, out: list[str]) -> None:
+    """Append the text below `element` to `out`, in document order."""
     for child in element:
         tag = child.tag.removeprefix(_WORD)
         if tag == "t":
@@ -96,6 +113,8 @@ def _walk(element: ElementTree.Element, out: list[str]) -> None:
             out.append("\u2011")
         elif tag == "tr":
             _row(child, out)
+        # Deleted or moved text, properties, field codes, and the fallback copy of content that newer Word versions
+        # store twice.
         elif tag in ("del", "moveFrom", "pPr", "rPr", "instrText", "delText") or child.tag == _FALLBACK:
             continue
         else:
@@ -105,7 +124,10 @@ def _walk(element: ElementTree.Element, out: list[str]) -> None:
 
 
 def _cells(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """The cells of a row, whatever is wrapped around them; those of a table within a cell are that cell's text."""
+    """Yield the cells of a row, also those inside wrappers such as content controls.
+
+    A table within a cell is part of that cell's text, so its cells are not yielded.
+    """
     for child in element:
         if child.tag == f"{_WORD}tc":
             yield child
@@ -114,7 +136,7 @@ def _cells(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
 
 
 def _row(row: ElementTree.Element, out: list[str]) -> None:
-    """One table row on one line: cells parted by tabs, paragraphs within a cell by spaces."""
+    """Append a table row as one line: cells separated by tabs, paragraphs within a cell by spaces."""
     cells = []
     for cell in _cells(row):
         inner: list[str] = []

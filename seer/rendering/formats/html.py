@@ -1,10 +1,12 @@
-"""HTML to text: what a reader of the page would see, line by line.
+"""Extract the visible text of HTML pages, line by line.
 
-Blocks end lines, runs of white space are one space except in <pre>, table cells are parted by tabs, list items begin
-with "- ", images leave their alternative text. Scripts, styles and hidden templates leave nothing.
+    text = html_text(decode(data, name=name, encoding=declared_encoding(data)))
 
-Markup is found by expressions that never go back, so that no page, whatever it holds, takes more than linear time. The
-standard library's parser takes minutes over a hundred kilobytes of unclosed comments or tags.
+Blocks end lines. Runs of white space become one space, except in <pre>. Table cells are separated by tabs, list items
+begin with "- ", and images are replaced by their alternative text. Scripts, styles and templates are left out.
+
+The page is untrusted. Markup is matched by possessive expressions that never backtrack, so every page takes linear
+time. The standard library's parser takes minutes for a hundred kilobytes of unclosed comments or tags.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import re
 from html import unescape
 
 _SPACED = {"blockquote", "dl", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "title", "ul"}
-"""Blocks that stand apart from the next by a blank line."""
+"""Blocks that a blank line separates from the text around them."""
 _BLOCKS = _SPACED | {
     *("address", "article", "aside", "body", "caption", "center", "dd", "details", "dialog", "div", "dt", "fieldset"),
     *("figcaption", "footer", "form", "header", "hr", "html", "legend", "li", "main", "nav", "option", "section"),
     *("summary", "tbody", "tfoot", "thead", "tr"),
 }
 _SKIPPED = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object"}
+"""Elements whose content is left out."""
 _WHITE = re.compile(r"[ \t\n\r\f]+")
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([a-zA-Z0-9_.:-]+)", re.IGNORECASE)
 _MARKUP = re.compile(
@@ -30,19 +33,24 @@ _MARKUP = re.compile(
     r"|[!?/][^>]*+(?:>|\Z))",
     re.DOTALL,
 )
-"""A comment, a tag, or a declaration; what the file ends in the midst of counts as closed there."""
+"""A comment, a tag, or a declaration. Markup that is still open at the end of the file counts as closed there."""
 _ATTRIBUTE = re.compile(r"([^\s=/>]++)(?:\s*+=\s*+(?:\"([^\"]*+)\"?|'([^']*+)'?|([^\s>]*+)))?+")
 _RAW_TEXT_ENDS = {tag: re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE) for tag in ("script", "style")}
-"""In these elements nothing is markup but their own end."""
+"""Elements in which only their own end tag is markup."""
 _HUGE_REFERENCE = re.compile(r"&#[0-9]{12,}+;?")
+"""A numeric character reference far above the last code point. `html.unescape` raises ValueError for long ones."""
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """The encoding that the page says it is in, where Python knows it; a byte-order mark says more, so then None."""
+    """Return the encoding that a page declares in a <meta> element, as a Python codec name.
+
+    Returns None if the page declares none, if Python does not know it, or if a byte-order mark, which takes
+    precedence, is present.
+    """
     match = _CHARSET.search(data[:4096])
     if match is None or data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
-    # Browsers read the older Chinese and Latin names as their supersets.
+    # Browsers decode these older names as their supersets.
     name = match[1].decode("ascii").lower()
     name = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252"}.get(name, name)
     try:
@@ -53,7 +61,7 @@ def declared_encoding(data: bytes) -> str | None:
 
 
 def html_text(source: str) -> str:
-    """The visible text of an HTML page."""
+    """Return the visible text of an HTML page; empty if there is none."""
     reader = _Reader()
     place = 0
     while markup := _MARKUP.search(source, place):
@@ -69,6 +77,7 @@ def html_text(source: str) -> str:
         if attributes.endswith("/"):
             reader.end_tag(tag)
         elif tag in _RAW_TEXT_ENDS:
+            # Content of a script or style is not markup: continue at its end tag.
             end = _RAW_TEXT_ENDS[tag].search(source, place)
             place = end.start() if end else len(source)
     reader.data(source[place:])
@@ -76,7 +85,7 @@ def html_text(source: str) -> str:
 
 
 def _alternative(attributes: str) -> str:
-    """The value of the attribute `alt`."""
+    """Return the value of the attribute `alt`, or an empty string."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             return "".join(values)
@@ -84,22 +93,27 @@ def _alternative(attributes: str) -> str:
 
 
 class _Reader:
-    """Tags and text, in order, to lines."""
+    """Turns a sequence of tags and text into lines.
+
+    White space is collapsed as in a browser: a space is written only when the next word of the same line arrives.
+    """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._line_empty = True
-        self._blank_lines = 1  # nothing stands before the text
+        self._blank_lines = 1  # a block at the start needs no blank line before it
         self._space_due = False
         self._skipping: list[str] = []
         self._pre = 0
         self._cells = 0
 
     def text(self) -> str:
+        """Return the text so far, ended by one newline; empty if there are only blank lines."""
         self._end_line()
         return "".join(self._parts).rstrip("\n") + "\n" if "".join(self._parts).strip() else ""
 
     def start_tag(self, tag: str, attributes: str) -> None:
+        """Process a start tag; `tag` is in lower case, `attributes` is the rest of the tag."""
         if self._skipping or tag in _SKIPPED:
             if tag in _SKIPPED:
                 self._skipping.append(tag)
@@ -122,6 +136,7 @@ class _Reader:
                 self._pre += 1
 
     def end_tag(self, tag: str) -> None:
+        """Process an end tag; `tag` is in lower case."""
         if self._skipping:
             if tag == self._skipping[-1]:
                 self._skipping.pop()
@@ -132,7 +147,7 @@ class _Reader:
                 self._pre = max(0, self._pre - 1)
 
     def data(self, source: str) -> None:
-        """Text with its character references."""
+        """Process text between tags, including its character references."""
         if self._skipping or not source:
             return
         data = unescape(_HUGE_REFERENCE.sub("\ufffd", source))
@@ -143,6 +158,7 @@ class _Reader:
                 if line:
                     self._write(line)
             return
+        # Outside <pre>, white space at either end of the text becomes a pending space.
         words = _WHITE.sub(" ", data)
         if words.startswith(" "):
             self._space_due = True
@@ -166,6 +182,7 @@ class _Reader:
             self._newline()
 
     def _block(self, tag: str) -> None:
+        """End the line at the border of a block, and add a blank line if the block needs one."""
         self._end_line()
         if tag in _SPACED and not self._blank_lines and self._parts:
             self._parts.append("\n")

@@ -1,8 +1,13 @@
-"""PDF files as documents: their own pages as pictures, their text layer as the exact source.
+"""Load PDF files as documents: the pages as images, the text layer as the exact source text.
 
-Text is read for all pages at once, which takes milliseconds a page; pictures are drawn when asked for. pdfium is not
-safe for threads, so one lock guards every call into it. A page without a usable text layer (none, or a scan with a
-stray page number, or a font without Unicode values) is read by OCR where that is installed.
+    document = load_pdf(data, "report.pdf", pages="10-40")
+
+The text of all pages is read at once, which takes milliseconds per page. Page images are drawn on demand. A page
+without a usable text layer (no text, a scan with only a page number, or a font without Unicode values) is read by OCR
+if that is installed.
+
+pdfium is not thread-safe, so one lock (PDFIUM_LOCK) guards every call into it. Page indices are 0-based as in pdfium;
+page numbers are 1-based.
 """
 
 from __future__ import annotations
@@ -41,18 +46,25 @@ if TYPE_CHECKING:
 DEFAULT_DPI = 96
 _OCR_DPI = 150
 _MIN_LETTERS = 50
-"""A page with this many letters of text is not taken for a scan."""
-_MAX_GARBLED_SHARE = 0.3
-_MIN_PICTURE_SHARE = 0.3
-_MIN_LONE_PICTURE_SHARE = 0.02
-"""Of a page without any text."""
+"""A page with at least this many visible characters of text does not count as a scan."""
+_MAX_GARBLED_FRACTION = 0.3
+"""A text layer with a larger fraction of characters without a Unicode value is unusable."""
+_MIN_IMAGE_FRACTION = 0.3
+"""A page with little text is a scan if its largest image covers at least this fraction of it."""
+_MIN_LONE_IMAGE_FRACTION = 0.02
+"""The same limit for a page without any text."""
 _LINE_HYPHENS = str.maketrans({"\x02": "-", "\ufffe": "-", "\x00": " "})
-"""pdfium marks a hyphen at a line's end by these."""
+"""pdfium reports a hyphen at a line's end as U+0002 or U+FFFE; null characters become spaces."""
 
 
 @dataclass
 class PdfFile:
-    """An open PDF. Every method holds the lock, and closes what it opens before it lets go; so does the end of the file."""
+    """An open PDF file.
+
+    Every method holds PDFIUM_LOCK and closes the pdfium objects it opens before it releases the lock. The file itself is
+    closed when this object is garbage-collected. The constructor raises InputError if the PDF is damaged, encrypted, or
+    has no pages.
+    """
 
     data: bytes
     name: str
@@ -68,44 +80,54 @@ class PdfFile:
                 self.num_pages = len(self._pdf)
             except pypdfium2.PdfiumError as error:
                 raise InputError(_describe(self.name, str(error), self.password)) from None
+        # At interpreter exit pdfium may already be gone, so the file is not closed then.
         weakref.finalize(self, _close, self._pdf).atexit = False
         if not self.num_pages:
-            raise InputError(f"'{self.name}' has no pages; give a PDF with at least one")
+            raise InputError(f"'{self.name}' has no pages; use a PDF with at least one page")
 
     def label(self, index: int) -> str | None:
-        """The page number as printed, where the PDF gives one."""
+        """Return the page number as printed, or None if the PDF does not record it."""
         with PDFIUM_LOCK:
             return self._pdf.get_page_label(index) or None
 
     def text(self, index: int) -> str:
-        """Raw text of a page; its lines are parted by CR LF. Empty where the page is damaged."""
+        """Return the raw text of a page, with lines separated by CR LF.
+
+        Raises InputError if the page is damaged.
+        """
         with self._page(index) as page:
             text: str = page.get_textpage().get_text_range(errors="replace")
         return text
 
     def size_pt(self, index: int) -> tuple[float, float]:
+        """Return (width, height) of a page in points."""
         with PDFIUM_LOCK:
             width, height = self._pdf.get_page_size(index)
         return float(width), float(height)
 
     def scale(self, index: int, dpi: float) -> float:
-        """Pixels a point: `dpi`, or less where a page would come out larger than any model takes."""
+        """Return the pixels per point at `dpi`, reduced so that no side exceeds MAX_SIDE_PX."""
         longest_pt = max(*self.size_pt(index), 1.0)
         return min(dpi / 72, MAX_SIDE_PX / longest_pt)
 
     def size_px(self, index: int, dpi: float) -> tuple[int, int]:
+        """Return (width, height) of a page's image in pixels."""
         scale = self.scale(index, dpi)
         width, height = self.size_pt(index)
         return max(1, int(np.ceil(width * scale))), max(1, int(np.ceil(height * scale)))
 
     def draw(self, index: int, dpi: float) -> NDArray[np.uint8]:
-        """The page as uint8 (height, width, 3), or (height, width) where it holds no colour."""
+        """Draw a page: uint8 (height_px, width_px, 3), or (height_px, width_px) if it has no colour.
+
+        Raises InputError if the page is damaged.
+        """
         with (
             self._page(index) as page,
             closing(page.render(scale=self.scale(index, dpi), rev_byteorder=True)) as bitmap,
         ):
             image = np.array(bitmap.to_numpy()[:, :, :3])
         width, height = self.size_px(index, dpi)
+        # pdfium may round a page's size differently. Pages keep the size announced by `size_px`.
         if image.shape[:2] != (height, width):
             whole = np.full((height, width, 3), 255, np.uint8)
             rows, columns = min(height, image.shape[0]), min(width, image.shape[1])
@@ -114,19 +136,24 @@ class PdfFile:
         grey = (image[:, :, 0] == image[:, :, 1]).all() and (image[:, :, 0] == image[:, :, 2]).all()
         return np.ascontiguousarray(image[:, :, 0]) if grey else image
 
-    def picture_share(self, index: int) -> float:
-        """Which share of the page its largest picture covers."""
+    def image_fraction(self, index: int) -> float:
+        """Return the fraction of the page that its largest image covers. Raises InputError if the page is damaged."""
         import pypdfium2.raw as raw
 
         width, height = self.size_pt(index)
         with self._page(index) as page:
-            pictures = page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
-            bounds = [picture.get_bounds() for picture in pictures]
+            images = page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
+            bounds = [image.get_bounds() for image in images]
         areas = [max(0.0, right - left) * max(0.0, top - bottom) for left, bottom, right, top in bounds]
         return max(areas, default=0.0) / max(1.0, width * height)
 
     def line_rects(self, index: int, first: int, count: int) -> tuple[float, float, float, float] | None:
-        """(left, top, right, bottom) in points from the upper left corner of a stretch of characters."""
+        """Return the box around a range of characters of a page.
+
+        `first` and `count` are UTF-16 units of the page's raw text. Returns (left, top, right, bottom) in points from
+        the upper left corner of the page; None for a rotated page or characters without a box. Raises InputError if
+        the page is damaged.
+        """
         with self._page(index) as page:
             if page.get_rotation():
                 return None
@@ -144,19 +171,22 @@ class PdfFile:
 
     @contextmanager
     def _page(self, index: int) -> Iterator[Any]:
-        """A page under the lock. With it is closed what was opened of it."""
+        """Open a page under the lock, and close it with everything opened from it."""
         import pypdfium2
 
         with PDFIUM_LOCK:
             try:
                 page = self._pdf[index]
             except pypdfium2.PdfiumError as error:
-                raise InputError(f"page {index + 1} of '{self.name}' is damaged ({error}); repair the PDF") from None
+                raise InputError(
+                    f"page {index + 1} of '{self.name}' is damaged ({error}); repair the PDF or leave the page out"
+                ) from None
             with closing(page):
                 yield page
 
 
 def _close(pdf: Any) -> None:
+    """Close a pdfium document under the lock."""
     with PDFIUM_LOCK:
         pdf.close()
 
@@ -172,13 +202,25 @@ def load_pdf(
     ocr: Ocr = "auto",
     progress: Progress | None = None,
 ) -> Document:
-    """A PDF as a document. `pages` as "10-40,52"; labels keep the numbers as printed, or as in the file.
+    """Load a PDF as a document.
 
-    Raises InputError: encrypted, damaged, without pages, pages out of range or more than `max_pages`, a scan while OCR
-    is not installed.
+    Args:
+        data: the bytes of the file.
+        name: the document's name, also used in error messages.
+        dpi: resolution of the page images, 36 to 600. Very large pages get a lower one.
+        pages: the pages to keep, such as "10-40,52"; None keeps all. Labels record the printed page numbers, or the
+            numbers in the file.
+        max_pages: limit on the number of kept pages; None means no limit.
+        password: opens an encrypted file.
+        ocr: "auto" reads pages without a usable text layer by OCR, "always" reads all, "never" none.
+        progress: called with (pages done, pages in total, activity).
+
+    Raises InputError if the PDF is encrypted, damaged or without pages, if `dpi` or `pages` are out of range, if there
+    are more than `max_pages` pages, or if OCR is needed but not installed. If only some pages need OCR, a
+    DocumentWarning is issued instead.
     """
     if not 36 <= dpi <= 600:
-        raise InputError(f"{dpi} dpi was asked for; give 36 to 600")
+        raise InputError(f"dpi={dpi:g}: must be between 36 and 600")
     file = PdfFile(data, name, password)
     indices = [number - 1 for number in parse_pages(pages or "1-", file.num_pages)]
     check_count(len(indices), max_pages, name)
@@ -187,6 +229,7 @@ def load_pdf(
     out, texts, start = [], [], 0
     for number, index in enumerate(indices, 1):
         read = scans.get(index)
+        # OCR text, where present, replaces the text layer.
         text = "".join(line.text + "\n" for line in read) if read is not None else _clean(raw_texts[index])
         width_px, height_px = file.size_px(index, dpi)
         page = Page(
@@ -200,7 +243,7 @@ def load_pdf(
             content_hash=hashlib.sha256(f"{VERSION} pdf {digest} {index} {dpi:g}".encode()).hexdigest()[:32],
         )
         lines = _liner(file, index, dpi, raw_texts.get(index, ""), read)
-        # OCR knows the boxes of lines only: a page it read has no boxes of single characters.
+        # OCR finds boxes of lines only, so a page that it read has no boxes of single characters.
         boxes = partial(_span_boxes, file, index, dpi, raw_texts.get(index, "")) if read is None else None
         out.append(page.attach(_drawer(file, index, dpi), lines, page_png_bytes, boxes))
         texts.append(text)
@@ -211,7 +254,7 @@ def load_pdf(
 def _texts(
     file: PdfFile, indices: list[int], ocr: Ocr, progress: Progress | None
 ) -> tuple[dict[int, str], dict[int, list[ReadLine]]]:
-    """The text layer of each page, and what OCR read where it is not usable."""
+    """Return the raw text layer of each page, and the lines that OCR read on pages without a usable one."""
     raw = {}
     for done, index in enumerate(indices):
         if progress and done % 50 == 0:
@@ -229,7 +272,7 @@ def _texts(
                 'ocr="never" in Python)'
             )
         warnings.warn(
-            f"{message}: they are shown, but no text can be retrieved from them", DocumentWarning, stacklevel=3
+            f"{message}: these pages are shown, but no text can be retrieved from them", DocumentWarning, stacklevel=3
         )
         return raw, {}
     scans = {}
@@ -241,25 +284,31 @@ def _texts(
 
 
 def _is_scan(file: PdfFile, index: int, text: str) -> bool:
-    """Whether a page's text layer is no use: hardly any letters beside a large picture, or mostly garbled."""
+    """Return whether a page's text layer is unusable: garbled, or with few characters and a large image.
+
+    Characters without a Unicode value arrive as U+FFFD or in the private use area.
+    """
     visible = [character for character in text if not character.isspace()]
     garbled = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in visible)
     if len(visible) >= _MIN_LETTERS:
-        return garbled > len(visible) * _MAX_GARBLED_SHARE
-    return file.picture_share(index) >= (_MIN_PICTURE_SHARE if visible else _MIN_LONE_PICTURE_SHARE)
+        return garbled > len(visible) * _MAX_GARBLED_FRACTION
+    return file.image_fraction(index) >= (_MIN_IMAGE_FRACTION if visible else _MIN_LONE_IMAGE_FRACTION)
 
 
 def _clean(raw: str) -> str:
-    """The page's text as it goes into the source: lines end with LF, the last one too."""
+    """Normalise the raw text of a page for the source text: every line ends with LF, including the last one."""
     text = raw.replace("\r\n", "\n").translate(_LINE_HYPHENS)
     return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _drawer(file: PdfFile, index: int, dpi: float) -> Any:
+    """Return the function that draws the page on demand."""
     return lambda page: file.draw(index, dpi)
 
 
 def _liner(file: PdfFile, index: int, dpi: float, raw: str, read: list[ReadLine] | None) -> Any:
+    """Return the function that finds the page's line boxes on demand."""
+
     def lines(page: Page) -> tuple[LineBox, ...]:
         if read is not None:
             return boxes_of(read, page.start, page.width_px, page.height_px)
@@ -269,6 +318,7 @@ def _liner(file: PdfFile, index: int, dpi: float, raw: str, read: list[ReadLine]
 
 
 def _text_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page) -> tuple[LineBox, ...]:
+    """Return the boxes of the lines of a page's text layer. Lines without a box on the page are left out."""
     scale = file.scale(index, dpi)
     boxes, start, unit = [], page.start, 0
     for line in raw.split("\r\n"):
@@ -280,12 +330,12 @@ def _text_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page) -> 
             boxes.append(
                 LineBox(start=start, end=end, x_px=left, y_px=top, width_px=right - left, height_px=bottom - top)
             )
-        start, unit = end, unit + units + 2  # pdfium counts its own CR LF as two units
+        start, unit = end, unit + units + 2  # pdfium counts the CR LF between lines as two units
     return tuple(boxes)
 
 
 def _span_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page, start: int, end: int) -> tuple[Box, ...]:
-    """Boxes of the source text [start, end), one for each line, cut at the span's first and last character."""
+    """Return the boxes of the source text [start, end), one per line, cut at the span's first and last character."""
     scale = file.scale(index, dpi)
     boxes, at, unit = [], page.start, 0
     for line in raw.split("\r\n"):
@@ -301,12 +351,16 @@ def _span_boxes(file: PdfFile, index: int, dpi: float, raw: str, page: Page, sta
 
 
 def _utf16_units(text: str) -> int:
-    """Length in UTF-16 units, in which pdfium counts."""
+    """Return the length of `text` in UTF-16 units, which pdfium counts."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _describe(name: str, message: str, password: str | None) -> str:
+    """Return the error message for a PDF that pdfium cannot open."""
     if "password" in message.lower():
-        given = "the password given does not open it" if password else "no password was given"
-        return f"'{name}' is encrypted and {given}; give the right one (--password, password= in Python), or save it without"
+        given = "the given password does not open it" if password else "no password was given"
+        return (
+            f"'{name}' is encrypted and {given}; pass the right one (--password, or password= in Python), or save the "
+            "PDF without a password"
+        )
     return f"'{name}' cannot be opened as a PDF ({message}): it is damaged or cut short; download or save it again"

@@ -1,7 +1,10 @@
-"""Pictures of text: image files as pages, and optical character recognition through RapidOCR (extra `ocr`).
+"""Load image files as documents, and read their text by OCR through RapidOCR (extra `ocr`).
 
-The recogniser's models come inside its wheel; nothing is fetched. It takes seconds a page, so it runs only where a page
-has no usable text of its own.
+    document = load_image(data, "scan.png")      # one page per frame
+    lines = read_picture(image)                  # uint8 (height_px, width_px[, 3]) to lines with boxes
+
+The OCR models are part of the RapidOCR wheel, so nothing is downloaded. OCR takes seconds per page and therefore runs
+only on pages without a usable text layer. Image files are untrusted: their formats, sizes and frames are limited.
 """
 
 from __future__ import annotations
@@ -28,28 +31,31 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Ocr = Literal["auto", "always", "never"]
+"""When to read pages by OCR: where there is no usable text, always, or never."""
 Progress = Callable[[int, int, str], None]
-"""Called with (pages done, pages in all, what is being done)."""
+"""A callback with the arguments (pages done, pages in total, activity)."""
 
 MAX_IMAGE_PIXELS = 100_000_000
+"""Limit on the pixels of one frame as stored in the file."""
 MAX_SIDE_PX = 4096
-"""Larger pictures are shown smaller: a model's own limits lie far below."""
+"""Larger images are scaled down to this side length, which is far above what vision models accept."""
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
-"""Pillow knows many more, some of which start other programs."""
+"""The formats to read. Pillow supports many more, some of which start external programs."""
 _MAX_FRAMES = 2000
 _MAX_FRAMES_BYTES = 4 << 30
-"""Of all frames as they are kept: an animation of a few megabytes can unpack to a hundred gigabytes."""
+"""Limit on the memory of all frames. An animation of a few megabytes can unpack to a hundred gigabytes."""
 _BROKEN_IMAGE = (
     *(OSError, ValueError, SyntaxError, EOFError, struct.error),
     *(LookupError, TypeError, ArithmeticError, AttributeError),
 )
-"""What Pillow's readers raise on damaged files."""
+"""The exceptions that Pillow's readers raise for damaged files."""
 _MIN_SIDE_PX = 28
+"""The smallest page size that a `PageStyle` accepts."""
 
 
 @dataclass(frozen=True)
 class ReadLine:
-    """One line that OCR found: its text and its box as shares of the picture's width and height."""
+    """One line found by OCR. The box is given in fractions of the image's width and height."""
 
     text: str
     left: float
@@ -59,14 +65,16 @@ class ReadLine:
 
 
 def ocr_installed() -> bool:
+    """Return whether RapidOCR is installed."""
     return importlib.util.find_spec("rapidocr") is not None
 
 
 @cache
 def _recogniser() -> Any:
+    """Load the OCR models, once per process."""
     if not ocr_installed():
         raise InputError(
-            "reading scans needs OCR, which is not installed; install it with: pip install 'seer-vlm[ocr]'"
+            "scans can only be read by OCR, which is not installed; install it with: pip install 'seer-vlm[ocr]'"
         )
     import logging
 
@@ -77,7 +85,16 @@ def _recogniser() -> Any:
 
 
 def read_picture(image: NDArray[np.uint8]) -> list[ReadLine]:
-    """Lines of text in a picture, top to bottom and left to right. Raises InputError where OCR is not installed."""
+    """Read the text of an image by OCR.
+
+    Args:
+        image: uint8 (height_px, width_px) or (height_px, width_px, 3).
+
+    Returns:
+        Lines from top to bottom, each joined from its pieces from left to right.
+
+    Raises InputError if OCR is not installed.
+    """
     colour = np.repeat(image[:, :, None], 3, axis=2) if image.ndim == 2 else image
     found = _recogniser()(colour)
     if found.boxes is None or found.txts is None:
@@ -92,10 +109,11 @@ def read_picture(image: NDArray[np.uint8]) -> list[ReadLine]:
 
 
 def _in_lines(pieces: list[ReadLine]) -> list[ReadLine]:
-    """Join pieces that stand side by side into lines."""
+    """Join pieces that lie next to each other into lines."""
     lines: list[list[ReadLine]] = []
     for piece in sorted(pieces, key=lambda piece: (piece.top + piece.bottom) / 2):
         middle = (piece.top + piece.bottom) / 2
+        # A piece belongs to the current line if its middle lies within the height of the line's first piece.
         if lines and middle < lines[-1][0].bottom and middle > lines[-1][0].top:
             lines[-1].append(piece)
         else:
@@ -116,7 +134,10 @@ def _in_lines(pieces: list[ReadLine]) -> list[ReadLine]:
 
 
 def boxes_of(lines: list[ReadLine], start: int, width_px: int, height_px: int) -> tuple[LineBox, ...]:
-    """Line boxes on a page whose text is the lines, each ended by a newline, from `start` in the source."""
+    """Return the line boxes of a page whose text is `lines`, each followed by a newline.
+
+    `start` is the source offset of the page; `width_px` and `height_px` are the size of its image.
+    """
     boxes = []
     for line in lines:
         end = start + len(line.text) + 1
@@ -137,10 +158,17 @@ def boxes_of(lines: list[ReadLine], start: int, width_px: int, height_px: int) -
 def load_image(
     data: bytes, name: str, *, max_pages: int | None = None, ocr: Ocr = "auto", progress: Progress | None = None
 ) -> Document:
-    """An image file as a document, one page a frame, its text read by OCR.
+    """Load an image file as a document with one page per frame, and read its text by OCR.
 
-    Raises InputError: damaged, too large, more than `max_pages`, or OCR needed and not installed (`ocr="never"` shows
-    the pictures alone).
+    Args:
+        data: the bytes of the file.
+        name: the document's name, also used in error messages.
+        max_pages: limit on the number of frames; None means no limit.
+        ocr: "never" keeps the images without text; the other values read them by OCR.
+        progress: called with (pages done, pages in total, activity).
+
+    Raises InputError if the image is damaged or too large, if it has more than `max_pages` frames, or if OCR is
+    needed but not installed.
     """
     frames = _frames(data, name)
     check_count(len(frames), max_pages, name)
@@ -168,11 +196,15 @@ def load_image(
 
 
 def _given(value: Any, page: Page) -> Any:
+    """Return `value`: a page's draw or line function for a result that already exists."""
     return value
 
 
 def picture_style(name: str, page: Page, dpi: float) -> PageStyle:
-    """A style that records the size of pages that came as pictures."""
+    """Return a style that records the size and resolution of pages that were not laid out by Seer.
+
+    Sizes and `dpi` are clamped to the limits of `PageStyle`.
+    """
     return PageStyle(
         name=name,
         page_width_px=min(8192, max(_MIN_SIDE_PX, page.width_px)),
@@ -187,12 +219,13 @@ def picture_style(name: str, page: Page, dpi: float) -> PageStyle:
 
 
 def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
+    """Decode the frames of an image file, each scaled down to at most MAX_SIDE_PX."""
     from PIL import Image
 
     frames: list[NDArray[np.uint8]] = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_size` applies a limit of its own
             opened = Image.open(io.BytesIO(data), formats=_FORMATS)
         with opened as image:
             for index in range(min(_MAX_FRAMES, getattr(image, "n_frames", 1))):
@@ -203,17 +236,20 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
                 frames.append(np.array(frame))
                 if sum(kept.nbytes for kept in frames) > _MAX_FRAMES_BYTES:
                     raise InputError(
-                        f"the frames of '{name}' take more than {_MAX_FRAMES_BYTES >> 30} GB; give fewer of them"
+                        f"the frames of '{name}' take more than {_MAX_FRAMES_BYTES >> 30} GB, the limit; split the file"
                     )
     except InputError:
         raise
     except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
-        raise InputError(f"'{name}' is a damaged image ({error}); give one that a viewer opens") from None
+        raise InputError(f"'{name}' is a damaged image ({error}); use one that an image viewer opens") from None
     return frames
 
 
 def _on_paper(image: Image.Image) -> Image.Image:
-    """As a viewer shows it: upright, on white where it is transparent, 16 bits of grey as 8."""
+    """Convert a frame to what a viewer shows: upright, on white if transparent, with 8 bits per channel.
+
+    Returns an image of mode "L" or "RGB".
+    """
     from PIL import Image as Pillow
     from PIL import ImageOps
 
@@ -221,6 +257,7 @@ def _on_paper(image: Image.Image) -> Image.Image:
         image = ImageOps.exif_transpose(image)
     mode = "L" if image.mode in ("1", "L", "LA") or image.mode.startswith("I") else "RGB"
     if image.mode.startswith("I"):
+        # Modes "I" and "I;16" hold up to 16 bits of grey, but some files use only the lower eight.
         values = np.asarray(image)
         eight = values >> 8 if values.max() > 255 else values
         image = Pillow.fromarray(eight.clip(0, 255).astype(np.uint8))
@@ -231,7 +268,7 @@ def _on_paper(image: Image.Image) -> Image.Image:
 
 
 def _is_turned(image: Image.Image) -> bool:
-    """Whether the camera says that it was held sideways; what it says may be damaged where the picture is not."""
+    """Return whether the EXIF data record a rotation. Damaged EXIF data count as no rotation."""
     from PIL.ExifTags import Base
 
     try:
@@ -241,10 +278,10 @@ def _is_turned(image: Image.Image) -> bool:
 
 
 def _check_size(size_px: tuple[int, int], name: str) -> None:
-    """Frames of one file differ in size: each is looked at before it is unpacked."""
+    """Check the size of a frame before it is unpacked; the frames of one file can differ in size."""
     width_px, height_px = size_px
     if width_px * height_px > MAX_IMAGE_PIXELS:
         raise InputError(
-            f"'{name}' is {width_px}x{height_px} px, more than {MAX_IMAGE_PIXELS // 1_000_000} megapixels; "
-            "give a smaller picture"
+            f"'{name}' is {width_px}x{height_px} px, more than {MAX_IMAGE_PIXELS // 1_000_000} megapixels, the limit; "
+            "use a smaller image"
         )

@@ -1,8 +1,9 @@
-"""What a file is, by its content: the name is believed only where the content leaves it open.
+"""Detect the format of a file by its content.
 
     kind = sniff(data, name)        # "pdf", "docx", "html", "image" or "text"
 
-Everything else that can be told apart is refused by name, with what to do about it.
+The file name does not decide; `warn_of_name` warns if it contradicts the content. Other formats that have a signature
+are rejected with an error that names the format and a remedy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from seer.errors import DocumentWarning, InputError
 from seer.rendering.formats.docx import BROKEN_ZIP
 
 Kind = Literal["pdf", "docx", "html", "image", "text"]
+"""The formats that Seer reads."""
 
 _IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
 _REFUSED = (
@@ -28,11 +30,11 @@ _REFUSED = (
     (b"\xfd7zXZ", "an xz archive", "unpack it first"),
     (b"7z\xbc\xaf", "a 7-Zip archive", "unpack it first"),
     (b"Rar!", "a RAR archive", "unpack it first"),
-    (b"\x7fELF", "a program", "give a document"),
-    (b"MZ", "a program", "give a document"),
+    (b"\x7fELF", "a program", "use a document"),
+    (b"MZ", "a program", "use a document"),
     (b"%!PS", "a PostScript file", "convert it to PDF"),
-    (b"SQLite format 3", "a database", "give a document"),
-    (b"PAR1", "a Parquet file", "give a document"),
+    (b"SQLite format 3", "a database", "use a document"),
+    (b"PAR1", "a Parquet file", "use a document"),
 )
 _ZIP_KINDS = (
     ("xl/workbook.xml", "an Excel workbook", "save the sheet as .csv"),
@@ -48,7 +50,10 @@ _HTML = re.compile(
 
 
 def sniff(data: bytes, name: str) -> Kind:
-    """The kind of document in `data`. Raises InputError for a kind that cannot be read."""
+    """Return the format of the document in `data`; `name` appears in error messages.
+
+    Raises InputError if the format is known but cannot be read, such as a spreadsheet or an archive.
+    """
     head = data[:1024]
     if b"%PDF-" in head:
         return "pdf"
@@ -56,6 +61,7 @@ def sniff(data: bytes, name: str) -> Kind:
         return "image"
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
         return _zip_kind(data, name)
+    # A signature of two letters also begins ordinary text, so it counts only if a null byte follows.
     for signature, what, remedy in _REFUSED:
         if head.startswith(signature) and (len(signature) > 2 or b"\x00" in head):
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
@@ -65,16 +71,22 @@ def sniff(data: bytes, name: str) -> Kind:
 
 
 def warn_of_name(name: str, kind: Kind) -> None:
-    """Tell of a name that promises another kind: a web page saved as .pdf is most often no document that was meant."""
+    """Issue a DocumentWarning if the name's extension contradicts the content.
+
+    A web page saved as .pdf, for example, is often an error page instead of the document.
+    """
     end = PurePath(name).suffix.lower()
     if _PROMISED.get(end, kind) != kind:
         what = {"html": "a web page", "text": "text", "pdf": "a PDF", "docx": "a Word file", "image": "a picture"}[kind]
         warnings.warn(
-            f"'{name}' is no {end[1:]} file: its content is {what}, and read as such", DocumentWarning, stacklevel=3
+            f"'{name}' is not a {end[1:]} file: its content is {what} and is read as such",
+            DocumentWarning,
+            stacklevel=3,
         )
 
 
 def _is_bitmap(data: bytes) -> bool:
+    """Return whether `data` is a BMP file: the size in its header is that of the file."""
     return data[:2] == b"BM" and len(data) > 26 and int.from_bytes(data[2:6], "little") == len(data)
 
 
@@ -83,6 +95,7 @@ def _is_webp(head: bytes) -> bool:
 
 
 def _zip_kind(data: bytes, name: str) -> Kind:
+    """Return "docx" for a Word document. Raises InputError for any other zip archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = set(archive.namelist())
@@ -93,4 +106,4 @@ def _zip_kind(data: bytes, name: str) -> Kind:
     for member, what, remedy in _ZIP_KINDS:
         if member in members:
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
-    raise InputError(f"'{name}' is a zip archive; unpack it and give one of its documents")
+    raise InputError(f"'{name}' is a zip archive; unpack it and use one of its documents")

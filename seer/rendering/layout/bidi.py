@@ -1,10 +1,14 @@
-"""Right-to-left text: embedding levels of a paragraph, and the visual order of a line (UAX #9). Pure.
+"""The Unicode bidirectional algorithm (UAX #9) for text that mixes left-to-right and right-to-left scripts.
 
-    levels, base = paragraph_levels(codes)       # of one paragraph
-    order = visual_order(levels)                 # of one line: order[k] is the k-th character from the left
+    levels, base = paragraph_levels(codes)       # codes: uint32 (characters,) of one paragraph
+    order = visual_order(levels[line])           # order[k] is the k-th character of the line from the left
 
-Implemented: paragraph direction from the first strong letter, the weak rules, paired brackets, the neutral rules,
-implicit levels, reordering. Explicit embedding and isolate controls, which plain text hardly uses, are passed over.
+The module is pure: code points in, embedding levels and orders out. It implements the paragraph direction (P2, P3),
+the weak rules (W1 to W7), paired brackets (N0), the neutral rules (N1, N2), the implicit levels (I1, I2) and the
+reordering (L2). Rule L1 is applied by `placing`, which knows where lines end. Explicit embedding and isolate controls
+are treated as BN and have no effect, because plain text hardly uses them.
+
+Rule names in the comments below are those of https://www.unicode.org/reports/tr9/.
 """
 
 from __future__ import annotations
@@ -29,27 +33,32 @@ MIRRORS = {
     for a, b in ("()", "[]", "{}", "<>", "«»", "‹›", "≤≥", "⟨⟩", "⟦⟧", "（）", "［］", "《》", "〈〉", "【】", "「」")
     for first, second in ((a, b), (b, a))
 }
-"""Characters that face the other way in right-to-left runs."""
+"""Code point of each character with a mirrored counterpart, mapped to that counterpart (both directions)."""
 _OPENING = {ord(character) for character in "([{⟨⟦（［《〈【「"}
-"""Brackets that pair; the other mirrored characters do not."""
+"""Opening brackets that rule N0 pairs. The other mirrored characters, such as quotation marks, do not form pairs."""
 _BRACKETS = np.array([code for opening in _OPENING for code in (opening, MIRRORS[opening])], np.uint32)
 
-
 _JOINED_NUMBERS = {(EN, ES, EN), (EN, CS, EN), (AN, CS, AN)}
-"""One separator between two numbers of a kind is part of the number."""
+"""Rule W4: a single separator between two numbers of the same type becomes part of the number."""
 
 
 def has_rtl(codes: NDArray[np.uint32]) -> bool:
-    """Whether any character runs from right to left; quick for text that has none."""
+    """Return whether any of the code points is written from right to left.
+
+    Text without code points from U+0590 on, the common case, is answered by a single comparison of the array.
+    """
     high = codes.take((codes >= _FIRST_RTL_CODE).nonzero()[0])
     if not len(high):
         return False
-    kinds = bidi_classes(high)
-    return bool(((kinds == R) | (kinds == AL) | (kinds == AN)).any())
+    types = bidi_classes(high)
+    return bool(((types == R) | (types == AL) | (types == AN)).any())
 
 
 def bidi_classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """The bidirectional class of each code point; explicit controls count as BN. A table fills as it is used."""
+    """Return the bidirectional class of each code point as uint8 (characters,); explicit controls count as BN.
+
+    Classes are looked up in a table over all code points, which is filled when a code point first occurs.
+    """
     global _class_of_code
     if not len(_class_of_code):
         _class_of_code = np.full(0x110000, _UNKNOWN, np.uint8)
@@ -68,19 +77,31 @@ def _classify(code: int) -> int:
 
 
 def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]:
-    """(level of each character, level of the paragraph): even levels run left to right, odd ones right to left."""
-    kinds = bidi_classes(codes)
-    # Stretches of one class are resolved as one; a bracket is a stretch of its own.
-    brackets = (kinds == ON) & np.isin(codes, _BRACKETS)
-    edges = np.flatnonzero((kinds[1:] != kinds[:-1]) | brackets[1:] | brackets[:-1]) + 1
+    """Resolve the embedding levels of one paragraph.
+
+    Args:
+        codes: uint32 (characters,) code points of the paragraph; at least one.
+
+    Returns:
+        The level of each character, uint8 (characters,), and the level of the paragraph, 0 or 1. Characters with an
+        even level run from left to right, those with an odd level from right to left.
+    """
+    char_types = bidi_classes(codes)
+    # All rules treat a stretch of equal classes as a unit, so they run over stretches, which are far fewer than
+    # characters. A bracket is always a stretch by itself, because N0 pairs single brackets.
+    brackets = (char_types == ON) & np.isin(codes, _BRACKETS)
+    edges = np.flatnonzero((char_types[1:] != char_types[:-1]) | brackets[1:] | brackets[:-1]) + 1
     starts = np.concatenate(([0], edges))
     lengths = np.diff(np.concatenate((starts, [len(codes)])))
-    types = kinds[starts].tolist()
+    types = char_types[starts].tolist()
+    # P2, P3: the first strong letter decides the paragraph's direction.
     base = next((0 if kind == L else 1 for kind in types if kind in (L, R, AL)), 0)
+    # Without embeddings the paragraph is one level run; sos and eos have the paragraph's direction.
     edge = R if base else L
     _resolve_weak(types, lengths.tolist(), edge)
     _resolve_brackets(types, _bracket_pairs(codes[starts].tolist(), types), edge)
     _resolve_neutral(types, edge)
+    # I1, I2: letters against the paragraph's direction go one level up, numbers in left-to-right text go two.
     resolved = np.repeat(np.array(types, np.uint8), lengths)
     levels = np.full(len(codes), base, np.uint8)
     if base:
@@ -92,10 +113,10 @@ def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]
 
 
 def _resolve_weak(types: list[int], lengths: list[int], edge: int) -> None:
-    """Rules W1 to W7, in place, over stretches of one class and their lengths."""
+    """Apply rules W1 to W7 to `types` in place; `lengths` are the stretches' lengths, `edge` the class before them."""
     strong, previous = edge, edge
     for k, kind in enumerate(types):
-        if kind in (NSM, BN):  # W1; a BN takes no part, and goes with what stands before it
+        if kind in (NSM, BN):  # W1; a BN is ignored by UAX #9, so it takes the class before it
             types[k] = kind = previous
         if kind == EN and strong == AL:  # W2
             types[k] = kind = AN
@@ -127,7 +148,10 @@ def _resolve_weak(types: list[int], lengths: list[int], edge: int) -> None:
 
 
 def _bracket_pairs(codes: list[int], types: list[int]) -> list[tuple[int, int]]:
-    """Places of opening and closing brackets that belong together, in order of the opening ones (BD16)."""
+    """Return the indices of matching opening and closing brackets, ordered by the opening one (BD16).
+
+    A closing bracket matches the nearest open bracket of its type; brackets opened in between stay unpaired.
+    """
     pairs, open_brackets = [], []
     for k, code in enumerate(codes):
         if types[k] != ON:
@@ -144,21 +168,29 @@ def _bracket_pairs(codes: list[int], types: list[int]) -> list[tuple[int, int]]:
 
 
 def _resolve_brackets(types: list[int], pairs: list[tuple[int, int]], edge: int) -> None:
-    """Rule N0, in place: a pair takes the paragraph's direction if any letter within has it, else that of its inside
-    where the text before agrees."""
+    """Apply rule N0 to `types` in place, pair by pair.
+
+    A pair takes the paragraph's direction if it encloses a strong type of that direction. If it encloses only the
+    opposite direction, it takes that direction when the strong type before the pair agrees, else the paragraph's.
+    """
     for first, last in pairs:
         inside = {L if kind == L else R for kind in types[first + 1 : last] if kind in (L, R, EN, AN)}
         if not inside:
             continue
         direction = edge
         if edge not in inside:
+            # N0 c: only the opposite direction occurs inside, so the context before the pair decides.
             before = next((L if kind == L else R for kind in reversed(types[:first]) if kind in (L, R, EN, AN)), edge)
             direction = before
         types[first] = types[last] = direction
 
 
 def _resolve_neutral(types: list[int], edge: int) -> None:
-    """Rules N1 and N2, in place: neutrals take the direction on both their sides, or the paragraph's."""
+    """Apply rules N1 and N2 to `types` in place.
+
+    Neutral types between two strong types of the same direction take that direction (N1); all others take the
+    paragraph's direction (N2). Numbers count as right-to-left, so only L is left-to-right here.
+    """
     num, k, before = len(types), 0, edge
     while k < num:
         if types[k] not in (B, S, WS, ON):
@@ -174,13 +206,19 @@ def _resolve_neutral(types: list[int], edge: int) -> None:
 
 
 def visual_order(levels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Rule L2 for one line: positions of its characters from left to right.
+    """Reorder one line for display (rule L2).
 
-    A reversal keeps its stretch of positions, so the stretches of lower levels may be read off the logical order.
+    Args:
+        levels: uint8 (characters,) embedding levels of the line, after rule L1.
+
+    Returns:
+        int64 (characters,): the index of the k-th character from the left.
     """
     order = np.arange(len(levels))
     highest = int(levels.max(initial=0))
     for level in range(highest, 0, -1):
+        # A reversal permutes positions only within its stretch. The stretches of lower levels contain it whole, so
+        # their edges can be read from the levels in logical order.
         mask = np.concatenate(([False], levels >= level, [False]))
         edges = np.flatnonzero(mask[1:] != mask[:-1])
         for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):

@@ -1,6 +1,9 @@
-"""The box that stands for a character no font covers: a frame around its code point in hexadecimal digits.
+"""Bitmaps for characters that no font covers: a frame around the code point in hexadecimal digits.
 
-The digits are three pixels wide and five high at 9 px text, drawn here because no outline is legible at that size.
+    missing_box(0xF0000, size_px=9.0)     # uint8 (height_px, width_px), 1 for ink
+
+At 9 px text the digits are three pixels wide and five high. They are bitmaps because no font outline is legible at
+that size. Larger text scales them by whole factors.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _BITMAPS = {
 
 
 def box_width_px(num_digits: int, size_px: float) -> int:
-    """Width of the box around a code point of so many hexadecimal digits."""
+    """Return the width in pixels of the box around a code point of `num_digits` hexadecimal digits."""
     return (4 * num_digits + 3) * _scale(size_px)
 
 
@@ -36,8 +39,12 @@ def _scale(size_px: float) -> int:
 
 @lru_cache(maxsize=4096)
 def missing_box(code: int, size_px: float) -> NDArray[np.uint8]:
-    """Bitmap of the box, 1 for ink, shape (height, width) in pixels; it stands on the baseline."""
+    """Draw the box of a code point for text of `size_px` pixels.
+
+    Returns uint8 (height_px, width_px) with 1 for ink and 0 for blank; its last row lies on the baseline.
+    """
     digits = f"{code:04X}"
+    # At scale 1: a one-pixel frame, a blank pixel inside it, then 3x5 digits that are one blank column apart.
     box = np.zeros((9, 4 * len(digits) + 3), np.uint8)
     box[[0, -1], :] = 1
     box[:, [0, -1]] = 1

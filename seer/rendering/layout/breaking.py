@@ -1,12 +1,18 @@
-"""Where a line may break: Unicode line breaking (UAX #14) over arrays of code points. Pure.
+"""Unicode line breaking (UAX #14) over arrays of code points.
 
-    allowed = break_opportunities(codes, "unicode")      # bool, one a character: may a line begin here?
+    break_classes = classes(codes)                                       # codes: uint32 (characters,)
+    allowed = break_opportunities(codes, break_classes, "unicode")       # bool (characters,): may a line begin here?
 
-Each code point has a class; a pair table says whether a line may break between two classes when nothing, or only
-spaces, stand between them. Classes come from Python's own Unicode data and the lists below, so no data file is
-carried. Departures from the letter of UAX #14, each on purpose: soft hyphens offer no break, since no hyphen would be
-drawn there; South-East Asian scripts, which need a dictionary, break at spaces (a run wider than a line breaks by
-width); a slash after a space may begin a line, as paths in code and logs do; emoji flags keep together in runs.
+Each code point has a class. A pair table states whether a line may break between two classes that are adjacent or
+separated by spaces only. The classes come from Python's Unicode data and the lists below, so the package needs no
+data file. The module is pure.
+
+It deviates from UAX #14 on purpose in four places:
+
+- Soft hyphens offer no break, because no hyphen would be drawn there.
+- South-East Asian scripts, which need a dictionary, break at spaces. A run wider than a line breaks by width.
+- A slash after a space may begin a line, as paths do in code and logs.
+- A run of emoji flags does not break.
 """
 
 from __future__ import annotations
@@ -50,13 +56,17 @@ _NAMES = [
     "RI",
 ]
 (BK, SP, ZW, GL, CM, OP, OW, CL, CP, EX, QU, QI, QF, NS, IS, SY, PR, PO, NU, AL, ID, IN, HY, BA, BB, B2, RI) = range(27)
-"""Unicode's classes, with OP split into narrow and wide (OW), and QU into initial, final and plain marks."""
+"""The classes of UAX #14 that the rules below need.
+
+OP is split into narrow (OP) and wide (OW) opening marks, QU into plain (QU), initial (QI) and final (QF) quotes."""
 
 NEVER, AFTER_SPACES, ALWAYS, GAP = 0, 1, 2, 3
-"""Whether a line may break between two characters. After a GAP, spaces, it depends on what stands before them."""
+"""Values of the pair table: a line may break never, only after spaces, or always between two classes.
+
+GAP marks a pair whose first class is a space. The class before the spaces then decides."""
 
 _ROW = 32
-"""Length of a row of the pair table, a power of two."""
+"""Row length of the flattened pair table: a power of two above the number of classes."""
 _UNKNOWN = 255
 _TAB = 9
 _ZWJ = 0x200D
@@ -82,7 +92,7 @@ _CLASS_OF: dict[str, int] = {
     ),
     "\u00b4": BB,
     "\u2014": B2,
-    # Kinsoku: no line begins with these.
+    # Kinsoku: a line must not begin with these.
     **dict.fromkeys("：；・‼⁇⁈⁉ゝゞヽヾ々〻〜〽゛゜･ﾞﾟ", NS),
     **dict.fromkeys("ーぁぃぅぇぉっゃゅょゎゕゖァィゥェォッャュョヮヵヶㇰㇱㇲㇳㇴㇵㇶㇷㇸㇹㇺㇻㇼㇽㇾㇿｧｨｩｪｫｬｭｮｯｰ", NS),
     **dict.fromkeys("‘“«‹", QI),
@@ -91,7 +101,7 @@ _CLASS_OF: dict[str, int] = {
 
 
 def _classify(code: int) -> int:
-    """The class of one code point, from the lists above and Python's Unicode data."""
+    """Return the class of one code point, from the lists above or else from Python's Unicode data."""
     character = chr(code)
     if character in _CLASS_OF:
         return _CLASS_OF[character]
@@ -99,6 +109,7 @@ def _classify(code: int) -> int:
     wide = unicodedata.east_asian_width(character) in "WF"
     if 0x1F1E6 <= code <= 0x1F1FF:
         return RI
+    # Combining marks, emoji skin tones, and the vowels and finals that complete a Hangul syllable.
     if category in ("Mn", "Me", "Mc") or 0x1F3FB <= code <= 0x1F3FF or 0x1160 <= code <= 0x11FF:
         return CM
     if category == "Cf":
@@ -113,7 +124,11 @@ def _classify(code: int) -> int:
 
 @cache
 def _pair_table() -> NDArray[np.uint8]:
-    """Over class before * _ROW + class after: NEVER, AFTER_SPACES, ALWAYS, GAP. Later rules override earlier ones."""
+    """Build the flattened pair table: index `class before * _ROW + class after`, values NEVER to GAP.
+
+    The rules are written in reverse order of UAX #14, so that a later statement, a stronger rule, overrides an
+    earlier one. Pairs that no rule mentions may break (LB31).
+    """
     table = np.full((len(_NAMES), _ROW), ALWAYS, np.uint8)
     everything = range(len(_NAMES))
 
@@ -140,7 +155,7 @@ def _pair_table() -> NDArray[np.uint8]:
     rule([BB], everything, AFTER_SPACES)
     rule(everything, [QU, QI, QF], AFTER_SPACES)  # LB19
     rule([QU, QF], everything, AFTER_SPACES)
-    rule([ID, CL, NS, EX], [QI], ALWAYS)  # LB19a: beside East Asian characters the direction of the mark decides
+    rule([ID, CL, NS, EX], [QI], ALWAYS)  # LB19a: next to East Asian text the side of the quote decides
     rule([QF], [ID, OW], ALWAYS)
     rule([B2], [B2], NEVER)  # LB17
     rule([CL, CP], [NS], NEVER)  # LB16
@@ -162,7 +177,10 @@ _class_of_code = np.zeros(0, np.uint8)
 
 
 def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """The class of each code point. A table fills as new characters turn up."""
+    """Return the line-breaking class of each code point as uint8 (characters,).
+
+    Classes are looked up in a table over all code points, which is filled when a code point first occurs.
+    """
     global _class_of_code
     if not len(_class_of_code):
         _class_of_code = np.full(0x110000, _UNKNOWN, np.uint8)
@@ -176,75 +194,102 @@ def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def break_opportunities(
-    codes: NDArray[np.uint32], kinds: NDArray[np.uint8], breaking: Literal["unicode", "spaces"]
+    codes: NDArray[np.uint32], break_classes: NDArray[np.uint8], breaking: Literal["unicode", "spaces"]
 ) -> NDArray[np.bool_]:
-    """For each character, whether a line may begin with it; `kinds` is `classes(codes)`. Index 0 is always False.
+    """Find the characters that a line may begin with.
 
-    `spaces` breaks after white space and beside ideographs only, as reportlab's Paragraph does for English.
+    Args:
+        codes: uint32 (characters,) code points.
+        break_classes: uint8 (characters,), `classes(codes)`.
+        breaking: "unicode" follows UAX #14. "spaces" breaks only after white space and next to ideographs, as
+            reportlab's Paragraph does for English.
+
+    Returns:
+        bool (characters,); index 0 is always False.
     """
     num = len(codes)
     allowed = np.zeros(num, np.bool_)
     if num < 2:
         return allowed
-    kinds, combining = _resolve_combining(codes, kinds)
-    before, after = kinds[:-1], kinds[1:]
+    break_classes, combining = _resolve_combining(codes, break_classes)
+    before, after = break_classes[:-1], break_classes[1:]
     rules = _rules(before, after)
     found = rules == ALWAYS
     if breaking == "spaces":
         found &= (before == BK) | (before == ID) | (after == ID) | (codes[:-1] == _TAB)
+    # After spaces, the class before the whole run of spaces decides (the "SP*" of UAX #14).
     gaps = np.flatnonzero(rules == GAP)
-    found[gaps] = _allowed_after(gaps, kinds, breaking)
+    found[gaps] = _allowed_after(gaps, break_classes, breaking)
+    # LB5: CR LF is one newline.
     returns = codes[:-1] == 13
     if returns.any():
         found &= ~(returns & (codes[1:] == 10))
     if combining is not None:
-        found &= ~combining[1:]
+        found &= ~combining[1:]  # LB9
     allowed[1:] = found
     return allowed
 
 
 def _rules(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Look up the pair table for two equally long arrays of classes."""
     pairs = before * np.uint16(_ROW)
     pairs += after
     return _pair_table().take(pairs)
 
 
-def _allowed_after(gaps: NDArray[np.int64], kinds: NDArray[np.uint8], breaking: str) -> NDArray[np.bool_]:
-    """Whether a line may begin after each of these spaces, the last of their runs: what surrounds the run says so."""
-    last = last_inked(kinds, gaps)
-    before = kinds.take(last)
-    # Spaces at the very start stand after nothing, as after a newline: indentation stays with what it indents.
+def _allowed_after(gaps: NDArray[np.int64], break_classes: NDArray[np.uint8], breaking: str) -> NDArray[np.bool_]:
+    """Return whether a line may begin after each run of spaces.
+
+    `gaps` holds the index of the last space of each run. The classes around the run decide.
+    """
+    last = last_inked(break_classes, gaps)
+    before = break_classes.take(last)
+    # Spaces at the start of the text count as spaces after a newline: indentation stays with the text it indents.
     before[last < 0] = BK
     allowed = before != BK
     if breaking == "unicode":
-        allowed &= _rules(before, kinds.take(gaps + 1)) != NEVER
+        allowed &= _rules(before, break_classes.take(gaps + 1)) != NEVER
     return allowed
 
 
-def last_inked(kinds: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each place, the last one up to it that is no space; -1 where there is none, or for the place -1."""
+def last_inked(break_classes: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Find the last character at or before each place that is not a space.
+
+    Args:
+        break_classes: uint8 (characters,) classes of the text.
+        places: int64 (places,) indices into the text; -1 means before the text.
+
+    Returns:
+        int64 (places,) indices; -1 if only spaces precede a place.
+    """
     last = places
-    for _ in range(3):  # most gaps are a space or two
-        spaces = (kinds.take(last) == SP) & (last >= 0)
+    # Most runs hold one or two spaces. Stepping back a few times avoids the pass over the whole text below.
+    for _ in range(3):
+        spaces = (break_classes.take(last) == SP) & (last >= 0)
         if not spaces.any():
             return last
         last = last - spaces
-    index = np.where(kinds == SP, -1, np.arange(len(kinds)))
+    index = np.where(break_classes == SP, -1, np.arange(len(break_classes)))
     return np.where(places < 0, -1, np.maximum.accumulate(index, out=index).take(places))
 
 
 def _resolve_combining(
-    codes: NDArray[np.uint32], kinds: NDArray[np.uint8]
+    codes: NDArray[np.uint32], break_classes: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
-    """LB9, LB10: a mark takes its base's class and never begins a line; without a base it is a letter."""
-    marks = kinds == CM
+    """Apply LB9 and LB10: a mark takes its base's class; a mark without a base becomes a letter (AL).
+
+    Returns the resolved classes, and a mask of the characters that must stay with the one before them. The mask is
+    None if the text has no combining marks.
+    """
+    marks = break_classes == CM
     if not marks.any():
-        return kinds, None
-    index = np.where(marks, 0, np.arange(len(kinds), dtype=np.int32))
-    base = kinds[np.maximum.accumulate(index, out=index)]
+        return break_classes, None
+    # The running maximum of the indices of non-marks is the index of each mark's base.
+    index = np.where(marks, 0, np.arange(len(break_classes), dtype=np.int32))
+    base = break_classes[np.maximum.accumulate(index, out=index)]
     orphan = marks & ((base == SP) | (base == BK) | (base == ZW) | (base == CM))
     attached = marks & ~orphan
-    resolved = np.where(attached, base, np.where(orphan, AL, kinds)).astype(np.uint8)
-    # LB8a: nothing parts what a zero-width joiner joins
+    resolved = np.where(attached, base, np.where(orphan, AL, break_classes)).astype(np.uint8)
+    # LB8a: no break after a zero-width joiner.
     attached[1:] |= codes[:-1] == _ZWJ
     return resolved, attached

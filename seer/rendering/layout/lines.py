@@ -1,14 +1,16 @@
-"""Layout: text and a style become lines and pages with source offsets. Pure; no pixel is touched here.
+"""Layout: break text into lines and pages, with source offsets.
 
     for page in lay_out([text], Measure(style, chain)):
         page.text, page.start, page.line_starts, page.width_px
 
-Every source character belongs to exactly one line, spaces and newlines at a line's end included, and every line to
-exactly one page; so the page texts joined equal the source text.
+Text and a `Measure` come in, `PageLayout` records go out. The module is pure: it draws nothing.
 
-Lines break greedily: from the place where a line begins, one binary search over running widths finds the last place
-that still fits; everything else is a few array operations on the whole text. A long text is laid out in pieces that
-overlap by an unfinished page, in bounded memory.
+Every source character belongs to exactly one line, including the spaces and newlines at a line's end, and every line
+to exactly one page. The page texts joined therefore equal the source text.
+
+Lines break greedily. A binary search over running widths finds the last place where a line may end; all other work
+is a few array operations over the whole text. A long text is laid out in windows that overlap by an unfinished page,
+so memory stays bounded. Lengths named `_sub` are whole numbers of 1/4096 px (`measure.SUB_PX`).
 """
 
 from __future__ import annotations
@@ -27,27 +29,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PIECE_CHARS = 64_000
-"""Text laid out at a time; longer texts are laid out in overlapping pieces. The arrays of one fit a core's cache."""
+"""Characters laid out at a time. The arrays of one window fit into the cache of a processor core."""
 _MIN_CROP_MARGIN_PX = 4
 _SPACE_SQUEEZE = 0.05
-"""The share of a space that a line may take back, as in reportlab."""
+"""The fraction of its width by which a space may shrink so that a line fits, as in reportlab."""
 _MIN_WIDTH_PX, _MIN_HEIGHT_PX = 112, 56
-"""A smaller picture would be enlarged by the model's processor, and cost no less."""
+"""The smallest cropped page. The model's image processor enlarges smaller images, so they cost no less."""
 
 
 @dataclass(frozen=True)
 class PageLayout:
-    """One page of laid-out text. All offsets within it count from the page's first character."""
+    """One page of laid-out text. All offsets except `start` count from the page's first character."""
 
     text: str
     start: int
     """Offset of the page's first character in the source."""
     line_starts: NDArray[np.int32]
-    """(lines + 1,): where each line begins, and the end of the last."""
+    """(lines + 1,): the offset of each line, and the end of the last line."""
     tab_widths_sub: NDArray[np.int64]
-    """(tabs,): the advance of each tab on the page, in order: stops count from the start of the source line."""
+    """(tabs,): the advance of each tab on the page, in order. Tab stops count from the start of the source line."""
     levels: NDArray[np.uint8]
-    """Bidirectional level of each character; empty where all run from left to right."""
+    """(characters,): the bidirectional level of each character; empty if all run from left to right."""
     width_px: int
     height_px: int
 
@@ -61,52 +63,69 @@ class PageLayout:
 
 
 def lay_out(pieces: Iterable[str], measure: Measure) -> Iterator[PageLayout]:
-    """Lay out the text that `pieces` join to, page by page, in memory bounded by a piece and two pages.
+    """Lay out a text page by page, in memory bounded by one piece and two pages.
 
-    The pages do not depend on how the text was cut into pieces. An empty text yields no page.
+    `pieces` join to the text. The pages do not depend on how the text is cut into pieces. An empty text yields no
+    pages.
     """
-    waiting, start, tab_phase_sub = "", 0, 0
     incoming = iter(pieces)
+    waiting, start, tab_phase_sub = "", 0, 0
     need, more = PIECE_CHARS, True
-    while more or waiting:
-        parts, have = [waiting], len(waiting)
-        while more and have < need:
-            piece = next(incoming, None)
-            if piece is None:
-                more = False
-            else:
-                parts.append(piece)
-                have += len(piece)
-        waiting = "".join(parts)
-        if not waiting:
-            return
-        # A piece far longer than needed is worked through in steps, so that the arrays stay small.
+    while more:
+        waiting, more = _refill(waiting, incoming, need)
+        # A piece that is much longer than a window is laid out window by window, so that the arrays stay small.
         position, total = 0, len(waiting)
         while total - position >= (need if more else 1):
             end = min(total, position + need)
             final = not more and end == total
             pages, tab_phase_sub = _pages_of(waiting[position:end], start, tab_phase_sub, measure, final=final)
             yield from pages
-            # Without one whole page in it, the window is too small: one line can be very long.
-            need = PIECE_CHARS if pages else need * 2
-            position += sum(len(page.text) for page in pages)
-            start = pages[-1].end if pages else start
-            if not pages and end == total:
+            if pages:
+                position += sum(len(page.text) for page in pages)
+                start, need = pages[-1].end, PIECE_CHARS
+                continue
+            # The window does not hold one complete page, because a single line can be very long. Double it.
+            need *= 2
+            if end == total:
                 break
+        # The next window starts with the text of the unfinished page.
         waiting = waiting[position:]
+
+
+def _refill(waiting: str, incoming: Iterator[str], need: int) -> tuple[str, bool]:
+    """Append pieces to `waiting` until it has `need` characters; return it and whether more pieces may follow."""
+    parts, have = [waiting], len(waiting)
+    while have < need:
+        piece = next(incoming, None)
+        if piece is None:
+            return "".join(parts), False
+        parts.append(piece)
+        have += len(piece)
+    return "".join(parts), True
 
 
 def _pages_of(
     text: str, start: int, tab_phase_sub: int, measure: Measure, *, final: bool
 ) -> tuple[list[PageLayout], int]:
-    """The pages that are certain whatever follows `text`, all where it is `final`; and the tab phase after them."""
+    """Lay out one window of text.
+
+    Args:
+        text: the window. It begins a line, at offset `start` of the source.
+        tab_phase_sub: distance of the window's first character from the tab stop before it.
+        final: whether the source ends with the window. If not, only the pages that no following text can change are
+            returned.
+
+    Returns:
+        The pages, and the tab phase at the first character after them.
+    """
     measured = measure.text(text)
     advances, tabs = measured.advances_sub, np.flatnonzero(measured.codes == TAB)
     phase_at = set_tab_widths(measured, tabs, tab_phase_sub, measure)
     starts = break_lines(measured, measure)
     per_page = measure.lines_per_column * measure.style.columns
     num_lines = len(starts) - 1
-    # The last lines may change with the text that follows: a word cut in two, a run not yet known to be too long.
+    # Following text can change the last lines: the window may end within a word or within a run wider than a line.
+    # Three lines are held back for that.
     num_pages = -(-num_lines // per_page) if final else max(0, (num_lines - 3) // per_page)
     pages = []
     for number in range(num_pages):
@@ -131,61 +150,79 @@ def _pages_of(
 
 
 def break_lines(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    """Where each line begins, and the end of the text: (lines + 1,). Greedy; spaces at a line's end hang."""
-    codes, kinds, limit = measured.codes, measured.kinds, measure.limit_sub
+    """Break a text into lines, greedily. Spaces at a line's end hang: they do not count for its width.
+
+    Returns int64 (lines + 1,): the offset of each line, and the length of the text.
+    """
+    codes, break_classes, limit = measured.codes, measured.break_classes, measure.limit_sub
     fitted = measured.advances_sub
     if measure.style.breaking == "spaces":
         fitted = fitted - spare_width(measured, measure)
+    # Running widths are whole numbers, so sums are exact and do not depend on where the text begins.
     ends = np.cumsum(fitted)
-    allowed = break_opportunities(codes, kinds, measure.style.breaking)
+    allowed = break_opportunities(codes, break_classes, measure.style.breaking)
     edges = _edges(allowed)
-    ends_at, visible_at = _widths_before(edges, ends, kinds)
+    ends_at, visible_at = _widths_before(edges, ends, break_classes)
     too_wide = (visible_at[1:] - ends_at[:-1] > limit) | (
         ends_at[1:] - np.maximum(visible_at[1:], ends_at[:-1]) > limit
     )
     if too_wide.any():
-        # A run without a break, or of spaces alone, wider than a line: it breaks by width, between characters.
-        solid = kinds.copy()
+        # A run without a break, or one of spaces only, is wider than a line. Allow a break before each of its
+        # characters except combining marks and newlines. Its spaces count as letters (AL) so that they do not hang.
+        solid = break_classes.copy()
         for first, last in zip(edges[:-1][too_wide].tolist(), edges[1:][too_wide].tolist(), strict=True):
             run = slice(first + 1, last)
-            allowed[run] |= (kinds[run] != CM) & (kinds[run] != BK)
+            allowed[run] |= (break_classes[run] != CM) & (break_classes[run] != BK)
             solid[first:last] = AL
         edges = _edges(allowed)
         ends_at, visible_at = _widths_before(edges, ends, solid)
+    # Hard edges end a line at any width: source newlines, unless the style runs lines on, and the end of the text.
     hard = np.array([len(edges) - 1])
     if measure.style.newline == "break":
-        hard = np.concatenate((np.flatnonzero(kinds.take(edges[1:-1] - 1) == BK) + 1, hard))
+        hard = np.concatenate((np.flatnonzero(break_classes.take(edges[1:-1] - 1) == BK) + 1, hard))
     return edges[_greedy(ends_at, visible_at, hard, limit)]
 
 
 def _greedy(
     ends_at: NDArray[np.int64], visible_at: NDArray[np.int64], hard: NDArray[np.int64], limit: int
 ) -> list[int]:
-    """Which edges begin a line, 0 first. `hard` are the edges that end one whatever its width.
+    """Choose the edges that begin a line.
 
-    Lines are few and edges many: searching along the way takes less time than one search for every edge.
+    Args:
+        ends_at, visible_at: (edges,), the running widths of `_widths_before`.
+        hard: (hard edges,), indices of the edges where a line ends at any width.
+        limit: the width of a line, in 1/4096 px.
+
+    Returns:
+        Indices of edges, 0 first; the last is the end of the text.
+
+    Lines are few and edges are many, so one binary search per line is faster than one vectorised search per edge.
     """
+    # Source lines that fit whole need no search.
     fits = visible_at[hard] - ends_at[np.concatenate(([0], hard[:-1]))] <= limit
     starts, visible = ends_at.data, visible_at.data
     lines, at = [0], 0
     for end, is_line in zip(hard.tolist(), fits.tolist(), strict=True):
         while at < end:
-            # From two on: a line holds what stands before the next edge, however wide that is.
+            # The search starts two edges on, because a line always holds the text up to the next edge at least.
             at = end if is_line else bisect_right(visible, starts[at] + limit, at + 2, end + 1) - 1
             lines.append(at)
     return lines
 
 
 def _edges(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The places where a line may begin, with the start and the end of the text."""
+    """Return the offsets where a line may begin, with the start and the end of the text."""
     return np.concatenate(([0], np.flatnonzero(allowed), [len(allowed)]))
 
 
 def _widths_before(
-    edges: NDArray[np.int64], ends: NDArray[np.int64], kinds: NDArray[np.uint8]
+    edges: NDArray[np.int64], ends: NDArray[np.int64], break_classes: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The running width just before each edge, with the spaces that end there and without them; 0 at the first."""
-    inked = last_inked(kinds, edges - 1)
+    """Return the running width before each edge, with and without the spaces just before it; 0 at the first edge.
+
+    A line from edge i to edge j has the visible width `visible_at[j] - ends_at[i]`.
+    """
+    inked = last_inked(break_classes, edges - 1)
     ends_at, visible_at = ends.take(edges - 1), ends.take(inked)
     ends_at[0] = 0
     visible_at[inked < 0] = 0
@@ -193,30 +230,38 @@ def _widths_before(
 
 
 def spare_width(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    """How much narrower each character may become for a line to fit, where lines break at spaces alone: its spaces.
+    """Return by how much each character may shrink so that a line fits: int64 (characters,), 0 except for spaces.
 
-    reportlab's Paragraph, which such a style follows, takes one more word where squeezing the spaces makes room for it.
+    Styles with `breaking="spaces"` follow reportlab's Paragraph, which adds one more word to a line if narrower spaces
+    make room for it.
     """
     return (measured.codes == SPACE) * int(measure.space_sub * _SPACE_SQUEEZE)
 
 
 def squeeze(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure) -> None:
-    """Narrow the spaces of lines wider than the column until they fit, in place. `lines` as `break_lines` returns."""
+    """Narrow the spaces of lines that are wider than the column, in place.
+
+    `lines` is the result of `break_lines`. Styles that do not break at spaces only are left unchanged.
+    """
     if measure.style.breaking != "spaces":
         return
     excess = line_widths(measured, lines) - measure.limit_sub
     for k in np.flatnonzero(excess > 0).tolist():
         line = slice(int(lines[k]), int(lines[k + 1]))
-        ink = np.flatnonzero(measured.kinds[line] != SP)
+        ink = np.flatnonzero(measured.break_classes[line] != SP)
         inner = np.flatnonzero(measured.codes[line] == SPACE)
         inner = inner[inner < (ink[-1] if len(ink) else 0)] + line.start
+        # Only spaces before the last visible character count; spaces at the end of a line hang anyway.
         spare = spare_width(measured, measure)[inner]
         if len(inner) and spare.sum() >= excess[k]:
             measured.advances_sub[inner] -= -(-int(excess[k]) // len(inner))
 
 
 def _page_size(measured: MeasuredText, lines: NDArray[np.int64], measure: Measure, *, is_last: bool) -> tuple[int, int]:
-    """(width, height) in pixels after cropping. Crops keep a little margin and land on the style's grid."""
+    """Return (width, height) of a page in pixels after cropping.
+
+    A crop keeps a small margin and rounds up to the style's grid (`snap_px`). `lines` holds the page's lines.
+    """
     style = measure.style
     num_lines = len(lines) - 1
     width_px, height_px = style.page_width_px, style.page_height_px
@@ -225,7 +270,7 @@ def _page_size(measured: MeasuredText, lines: NDArray[np.int64], measure: Measur
         first = (columns_used - 1) * measure.lines_per_column
         widest_sub = min(measure.limit_sub, int(line_widths(measured, lines[first:]).max()))
         if measured.levels[lines[0] : lines[-1]].any():
-            widest_sub = measure.limit_sub  # right-to-left lines stand at the right edge
+            widest_sub = measure.limit_sub  # right-to-left lines are aligned to the right edge
         column_px = style.text_width_px + style.column_gap_px
         right = style.margin_x_px + (columns_used - 1) * column_px + widest_sub / SUB_PX
         width_px = max(_crop(right, style.margin_x_px, style.snap_px, width_px), min(_MIN_WIDTH_PX, width_px))
@@ -236,16 +281,20 @@ def _page_size(measured: MeasuredText, lines: NDArray[np.int64], measure: Measur
 
 
 def _crop(edge_px: float, margin_px: int, snap_px: int, full_px: int) -> int:
-    """The least multiple of `snap_px` that holds the ink up to `edge_px` and a sliver of margin, never above full."""
+    """Return the smallest multiple of `snap_px` that holds the ink up to `edge_px` and a margin, at most `full_px`."""
     needed = edge_px + min(margin_px, _MIN_CROP_MARGIN_PX)
     return min(full_px, max(snap_px, int(-(-needed // snap_px)) * snap_px))
 
 
 def line_widths(measured: MeasuredText, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The width of each line without the spaces at its end; `lines` as `break_lines` returns them, or a part."""
+    """Return the width of each line without the spaces at its end: int64 (lines,), in 1/4096 px.
+
+    `lines` is the result of `break_lines` or a slice of it.
+    """
     first, last = int(lines[0]), int(lines[-1])
     ends = np.concatenate(([0], np.cumsum(measured.advances_sub[first:last])))
-    visible = np.where(measured.kinds[first:last] == SP, 0, ends[1:])
+    visible = np.where(measured.break_classes[first:last] == SP, 0, ends[1:])
+    # A running maximum carries the width up to the last visible character over the spaces after it.
     np.maximum.accumulate(visible, out=visible)
     visible = np.concatenate(([0], visible))
     edges = lines - first

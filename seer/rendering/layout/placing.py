@@ -1,6 +1,9 @@
-"""Placing: where each line and each glyph of a laid-out page stands. Pure, and the same for every raster.
+"""Placing: the position of every glyph and line box of a laid-out page.
 
-glyphs = place_glyphs(page, measure)      # slots of the font chain at pen positions
+    glyphs = place_glyphs(page, measure)           # slots of the font chain at pen positions
+    boxes = line_boxes(page, measure, page.start)  # the source span and the box of each line
+
+The module is pure, and both the raster and the PDF writer draw from its positions, so their pages agree.
 """
 
 from __future__ import annotations
@@ -20,34 +23,35 @@ from seer.schema import Box, LineBox
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _FIRST_WIDE_CODE = 0x2E80
+"""The first code point of the ideographic blocks (CJK Radicals Supplement)."""
 
 
 @dataclass(frozen=True)
 class PlacedGlyphs:
-    """What to draw on a page: slots of the font chain at pen positions, as (glyphs,) arrays."""
+    """The glyphs of a page: slots of the font chain at pen positions. All arrays are (glyphs,)."""
 
     slot: NDArray[np.int64]
     x_sub: NDArray[np.int64]
     baseline_px: NDArray[np.int64]
-    """Rows from the top of the page; whole pixels, so that every line is drawn alike."""
+    """Rows from the top of the page. They are whole pixels, so every line is drawn with the same vertical phase."""
     offset: NDArray[np.int64]
-    """The character on the page that each glyph belongs to."""
+    """The offset on the page of the character that each glyph belongs to."""
 
 
 def place_glyphs(page: PageLayout, measure: Measure) -> PlacedGlyphs:
-    """Pen positions of everything on the page that leaves ink."""
+    """Return the pen position of every glyph of the page that leaves ink."""
     measured = measure_page(page, measure)
     pens = _pens(page, measured, measure)
     slots = _slots(measured, measure)
     if len(page.levels):
         _mirror(slots, measured, measure)
     baselines = np.repeat(measure.baselines_px[: page.num_lines], np.diff(page.line_starts))
+    # Characters of shaped runs are blank here; `_with_runs` adds the glyphs of the runs.
     if measured.runs:
         slots[within(measured.run_starts, measured.run_ends, len(slots))] = BLANK
     inked = (slots != BLANK).nonzero()[0]
-    # Ideographs stand on whole pixels: all copies of one are alike, and a quarter as many are kept.
+    # Ideographs are placed on whole pixels, so the raster needs one phase of each instead of four.
     wide = measured.codes >= _FIRST_WIDE_CODE
     if wide.any():
         pens[wide] = (pens[wide] + SUB_PX // 2) // SUB_PX * SUB_PX
@@ -62,10 +66,13 @@ def _with_runs(
     baselines: NDArray[np.int64],
     measure: Measure,
 ) -> PlacedGlyphs:
-    """The plain glyphs and those of shaped runs; `pens` and `baselines` are of each character."""
+    """Append the glyphs of the shaped runs to the plain ones.
+
+    `pens` and `baselines` are (characters,), the position of each character of the page.
+    """
     runs, starts, ends = measured.runs, measured.run_starts, measured.run_ends
     counts = np.array([len(run.slot) for run in runs])
-    # A run's glyphs count from its left edge, which is its last character's where it runs from right to left.
+    # Glyph positions count from the run's left edge. In a right-to-left run that is the last character's pen.
     left = np.minimum(pens[starts], pens[ends - 1])
     x_em, y_em = np.concatenate([run.x_em for run in runs]), np.concatenate([run.y_em for run in runs])
     rise_px = np.rint(y_em * measure.style.font_size_px).astype(np.int64)
@@ -80,7 +87,10 @@ def _with_runs(
 
 
 def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox, ...]:
-    """Source span and box of every line of the page, which begins at `start`; spaces at a line's end have no box."""
+    """Return the source span and the box of every line of the page.
+
+    `start` is the source offset of the page's first character. Boxes exclude the spaces at a line's end.
+    """
     measured = measure_page(page, measure)
     widths = line_widths(measured, page.line_starts.astype(np.int64))
     x_px, y_px = _line_lefts(page, measured, measure), measure.line_y_px
@@ -99,11 +109,11 @@ def line_boxes(page: PageLayout, measure: Measure, start: int) -> tuple[LineBox,
 
 
 def span_boxes(page: PageLayout, measure: Measure, start: int, end: int) -> tuple[Box, ...]:
-    """Boxes of the characters [start, end) of the page's text, from top to bottom.
+    """Return the boxes of the characters [start, end) of the page's text, from top to bottom.
 
-    The edges are pen positions, so the first and the last line are cut exactly at the span's characters. A line that
-    mixes directions has a box for every stretch that the span covers. Part of a cluster, such as one letter of a
-    ligature, takes the whole cluster's box. Newlines and the spaces that hang at a line's end have none.
+    The edges are pen positions, so the first and the last line are cut exactly at the span's characters. A line of
+    mixed directions has one box for every stretch that the span covers. Part of a cluster, such as one letter of a
+    ligature, has the box of the whole cluster. Newlines and hanging spaces at a line's end have no box.
     """
     measured = measure_page(page, measure)
     pens, advances = _pens(page, measured, measure), measured.advances_sub
@@ -115,7 +125,7 @@ def span_boxes(page: PageLayout, measure: Measure, start: int, end: int) -> tupl
     boxes = []
     for k in range(int(first), int(last) + 1):
         covered = slice(max(start, int(line_starts[k])), min(end, int(line_starts[k + 1])))
-        # Clipped to the line, whose box holds no hanging spaces either.
+        # Boxes are clipped to the line's box, which excludes hanging spaces.
         left = np.clip(pens[covered], lefts[k], rights[k])
         right = np.clip(pens[covered] + advances[covered], lefts[k], rights[k])
         boxes += [
@@ -131,7 +141,7 @@ def span_boxes(page: PageLayout, measure: Measure, start: int, end: int) -> tupl
 
 
 def _cluster_start(measured: MeasuredText, at: int) -> int:
-    """The first character of the cluster that holds character `at`; a cluster's advance is on its first character."""
+    """Return the first character of the cluster of character `at`; only that character has an advance."""
     run = int(np.searchsorted(measured.run_starts, at, side="right")) - 1
     if run >= 0 and at < measured.run_ends[run]:
         while at > measured.run_starts[run] and measured.advances_sub[at] == 0:
@@ -140,7 +150,7 @@ def _cluster_start(measured: MeasuredText, at: int) -> int:
 
 
 def _joined(left: NDArray[np.int64], right: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Intervals from left to right, neighbours that touch joined and empty ones dropped."""
+    """Return the intervals [left, right) in ascending order; touching ones are joined and empty ones dropped."""
     joined: list[tuple[int, int]] = []
     for k in np.argsort(left, kind="stable").tolist():
         x_sub, end_sub = int(left[k]), int(right[k])
@@ -154,7 +164,7 @@ def _joined(left: NDArray[np.int64], right: NDArray[np.int64]) -> list[tuple[int
 
 
 def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
-    """The page's text with the widths its lines have: tabs set, spaces squeezed where the layout squeezed them."""
+    """Measure the page's text as its lines are set: with the layout's tab widths and narrowed spaces."""
     measured = measure.text(page.text, levels=page.levels, cuts=page.line_starts)
     if len(page.tab_widths_sub):
         measured.advances_sub[measured.codes == TAB] = page.tab_widths_sub
@@ -163,7 +173,10 @@ def measure_page(page: PageLayout, measure: Measure) -> MeasuredText:
 
 
 def _line_lefts(page: PageLayout, measured: MeasuredText, measure: Measure) -> NDArray[np.float64]:
-    """Left edge of each line in pixels; lines of right-to-left paragraphs end at the column's right edge."""
+    """Return the left edge of each line in pixels: float64 (lines,).
+
+    Lines of right-to-left paragraphs are aligned to the right edge of the column.
+    """
     x_px = measure.line_x_px[: page.num_lines]
     if len(page.levels):
         lines = page.line_starts.astype(np.int64)
@@ -173,31 +186,37 @@ def _line_lefts(page: PageLayout, measured: MeasuredText, measure: Measure) -> N
 
 
 def _is_rtl_line(page: PageLayout) -> NDArray[np.bool_]:
-    """In a right-to-left paragraph every level is at least 1; in any other its neutral characters have level 0."""
+    """Return which lines belong to right-to-left paragraphs: bool (lines,).
+
+    All levels of such a paragraph are at least 1. In any other line the newline or a neutral has level 0, or all
+    characters run from right to left anyway.
+    """
     return np.minimum.reduceat(page.levels, page.line_starts[:-1]) > 0
 
 
 def _pens(page: PageLayout, measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
-    """Pen position of each character from the page's left edge."""
+    """Return the pen position of each character from the page's left edge, in 1/4096 px: int64 (characters,)."""
     origins = np.rint(_line_lefts(page, measured, measure) * SUB_PX).astype(np.int64)
     pens = np.cumsum(measured.advances_sub)
     pens -= measured.advances_sub
+    # `pens` now counts from the page's first character. Shift each line so that its first pen is at its left edge.
     starts = page.line_starts
     pens += np.repeat(origins - pens[starts[:-1]], np.diff(starts))
     if len(page.levels):
+        # Only lines with a level above 0 need reordering. Their pens advance in visual order.
         rtl = _is_rtl_line(page)
         for k in np.flatnonzero(np.maximum.reduceat(page.levels, starts[:-1]) > 0).tolist():
             line = slice(int(starts[k]), int(starts[k + 1]))
-            order = _line_order(page.levels[line], measured.kinds[line], base=int(rtl[k]))
+            order = _line_order(page.levels[line], measured.break_classes[line], base=int(rtl[k]))
             widths = measured.advances_sub[line][order]
             hanging = _hanging_width(measured, line) if rtl[k] else 0
             pens[line][order] = np.cumsum(widths) - widths + origins[k] - hanging
     return pens
 
 
-def _line_order(levels: NDArray[np.uint8], kinds: NDArray[np.uint8], base: int) -> NDArray[np.int64]:
-    """Visual order of one line; spaces and newlines at its end take the paragraph's direction (rule L1)."""
-    inked = np.flatnonzero((kinds != SP) & (kinds != BK))
+def _line_order(levels: NDArray[np.uint8], break_classes: NDArray[np.uint8], base: int) -> NDArray[np.int64]:
+    """Return the visual order of one line; spaces and newlines at its end take the paragraph's level (rule L1)."""
+    inked = np.flatnonzero((break_classes != SP) & (break_classes != BK))
     end = int(inked[-1]) + 1 if len(inked) else 0
     levels = levels.copy()
     levels[end:] = base
@@ -205,13 +224,14 @@ def _line_order(levels: NDArray[np.uint8], kinds: NDArray[np.uint8], base: int) 
 
 
 def _hanging_width(measured: MeasuredText, line: slice) -> int:
-    """Width of the spaces at a line's end, which hang over the left edge where it runs from right to left."""
-    kinds, widths = measured.kinds[line], measured.advances_sub[line]
-    inked = np.flatnonzero(kinds != SP)
+    """Return the width of the spaces at a line's end, which hang over the left edge of a right-to-left line."""
+    break_classes, widths = measured.break_classes[line], measured.advances_sub[line]
+    inked = np.flatnonzero(break_classes != SP)
     return int(widths[int(inked[-1]) + 1 if len(inked) else 0 :].sum())
 
 
 def _slots(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
+    """Return the slot of each character, with boxes for missing characters and marks for newlines."""
     slots = measure.chain.slot.take(measured.entries)
     missing = measured.entries < ZERO_WIDTH_ENTRY
     if missing.any():
@@ -222,7 +242,7 @@ def _slots(measured: MeasuredText, measure: Measure) -> NDArray[np.int64]:
 
 
 def _mirror(slots: NDArray[np.int64], measured: MeasuredText, measure: Measure) -> None:
-    """Turn brackets in right-to-left runs, in place."""
+    """Replace brackets and other paired characters in right-to-left runs by their mirror images, in place (L4)."""
     for place in np.flatnonzero(measured.levels & 1).tolist():
         mirrored = MIRRORS.get(int(measured.codes[place]))
         if mirrored is not None and slots[place] < MISSING:

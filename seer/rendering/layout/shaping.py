@@ -1,8 +1,12 @@
 """Shaping: glyphs of scripts whose letters join, stack or reorder, and of combining marks, through HarfBuzz.
 
-Most text needs none of it and is measured by table look-ups. A *complex run* is a stretch of characters of one font
-that must be shaped together: Arabic or Indic words, a Latin letter with the marks on it. The layout takes the run's
-advances, one a cluster on its first character; the drawing takes its glyphs.
+    flags = complex_flags(codes)                                     # None if the text needs no shaping
+    starts, ends = complex_runs(flags, codes, font_index, levels)    # [start, end) of each run
+    run = shape(chain, font_index=0, text="...", rtl=True)           # a ShapedRun
+
+Most text needs no shaping and is measured by table look-ups. A *complex run* is a stretch of characters of one font
+that must be shaped together, such as an Arabic or Indic word, or a Latin letter with its combining marks. The layout
+uses a run's advances, the raster and the PDF writer use its glyphs.
 """
 
 from __future__ import annotations
@@ -44,16 +48,18 @@ _is_complex = np.zeros(0, np.bool_)
 
 @dataclass(frozen=True)
 class ShapedRun:
-    """Glyphs of one run from left to right, in em; positions count from the run's left edge, y upwards."""
+    """The glyphs of one run from left to right. Positions are in em from the run's left edge; y points upwards."""
 
     advance_em: NDArray[np.float64]
-    """One a character: a cluster's advance stands on its first character, 0 on the others."""
+    """(characters,): the advance of each cluster at its first character, 0 at its other characters."""
     slot: NDArray[np.int64]
-    """One a glyph, as the next three."""
+    """(glyphs,): slots of the font chain."""
     x_em: NDArray[np.float64]
+    """(glyphs,)"""
     y_em: NDArray[np.float64]
+    """(glyphs,)"""
     character: NDArray[np.int64]
-    """The character of the run that each glyph belongs to."""
+    """(glyphs,): the index in the run of the character that each glyph belongs to."""
 
 
 def complex_runs(
@@ -63,12 +69,19 @@ def complex_runs(
     levels: NDArray[np.uint8] | None = None,
     cuts: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) of the runs to shape. A run has one font and one direction and does not cross a cut.
+    """Find the runs to shape. A run has one font and one direction and does not cross a cut.
 
-    `flags` is `complex_flags(codes)`, written to; `font_index` the font of each character, -1 where none draws it;
-    `levels` the bidirectional levels, if any.
+    Args:
+        flags: bool (characters,), the result of `complex_flags(codes)`; it is overwritten.
+        codes: uint32 (characters,) code points.
+        font_index: int8 (characters,), the font that draws each character; -1 if none does.
+        levels: uint8 (characters,) bidirectional levels; None or empty if all text runs from left to right.
+        cuts: int32 (cuts,) offsets that no run crosses.
+
+    Returns:
+        (starts, ends): int64 (runs,) each; run k covers the characters [starts[k], ends[k]).
     """
-    # A mark is shaped with the letter before it; joiners act on their neighbours and go with the one before.
+    # A mark is shaped with the letter before it. Joiners act on their neighbours and belong to the character before.
     marks = classes(codes) == CM
     flags[:-1] |= marks[1:] & flags[1:]
     joiners = np.flatnonzero((codes == 0x200C) | (codes == 0x200D))
@@ -77,6 +90,7 @@ def complex_runs(
         font_index[joiners] = font_index[joiners - 1]
         flags[joiners] = flags[joiners - 1]
     flags &= font_index >= 0
+    # continues[k]: character k belongs to the same run as character k - 1.
     continues = flags[1:] & flags[:-1] & (font_index[1:] == font_index[:-1])
     if levels is not None and len(levels):
         continues &= levels[1:] == levels[:-1]
@@ -88,7 +102,10 @@ def complex_runs(
 
 
 def complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
-    """Which characters need shaping; None, quickly, where none does."""
+    """Return a mask, bool (characters,), of the characters that need shaping, or None if there are none.
+
+    Text below U+0300, the common case, is answered by a single comparison of the array.
+    """
     global _is_complex
     high = codes.take((codes >= _FIRST_COMPLEX_CODE).nonzero()[0])
     if not len(high):
@@ -103,7 +120,10 @@ def complex_flags(codes: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
 
 @lru_cache(maxsize=65_536)
 def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
-    """Shape one run of one font."""
+    """Shape one run of text in one font of the chain, from right to left if `rtl`.
+
+    Raises InputError if the run is longer than HarfBuzz can shape.
+    """
     import uharfbuzz as hb
 
     font = chain.fonts[font_index]
@@ -114,11 +134,12 @@ def shape(chain: FontChain, font_index: int, text: str, rtl: bool) -> ShapedRun:
     buffer.direction = "rtl" if rtl else "ltr"
     try:
         hb.shape(font.font, buffer)
-    except MemoryError:  # HarfBuzz bounds what it does for one run, however much memory there is
+    except MemoryError:  # HarfBuzz limits the work for one run, independent of the memory available.
         raise InputError(
-            f"{len(text)} characters of a complex script stand in one line without a break, more than can be shaped; "
+            f"{len(text)} characters of a complex script without a line break: too many to shape at once; "
             "break the line"
         ) from None
+    # A cluster's index is that of its first character, so several glyphs may add to one character's advance.
     advances = [0.0] * len(text)
     slots, x_em, y_em, characters, pen = [], [], [], [], 0.0
     for info, position in zip(buffer.glyph_infos, buffer.glyph_positions, strict=True):

@@ -1,4 +1,4 @@
-"""Right-to-left text: levels of paragraphs, visual order of lines, and where the pens stand."""
+"""Right-to-left text: levels of paragraphs, visual order of lines, and glyph positions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from seer.rendering.layout.lines import lay_out
 from seer.rendering.layout.measure import Measure, code_points
 from seer.rendering.layout.placing import place_glyphs
 
-# As in the Unicode reference cases, capitals stand for Hebrew letters.
+# Capital letters represent Hebrew letters, as in the reference cases of UAX #9.
 HEBREW = {chr(ord("A") + k): chr(0x05D0 + k) for k in range(26)}
 
 
 def visual(text: str) -> str:
+    """The text in visual order, with capitals treated as Hebrew letters."""
     source = "".join(HEBREW.get(character, character) for character in text)
     levels, _ = paragraph_levels(code_points(source))
     return "".join(text[k] for k in visual_order(levels))
 
 
 @pytest.mark.parametrize(
-    ("logical", "seen"),
+    ("logical", "expected"),
     [
         ("car is ABC", "car is CBA"),
         ("ABC is car", "is car CBA"),
@@ -38,21 +39,21 @@ def visual(text: str) -> str:
         ("plain text", "plain text"),
     ],
 )
-def test_visual_order(logical, seen):
+def test_visual_order_matches_reference_cases(logical, expected):
     shown = visual(logical)
-    # brackets inside right-to-left runs are drawn mirrored; their order is what is tested here
-    assert shown.translate(str.maketrans("()", "..")) == seen.translate(str.maketrans("()", ".."))
+    # Brackets in right-to-left runs are mirrored when drawn. Only their order is tested here.
+    assert shown.translate(str.maketrans("()", "..")) == expected.translate(str.maketrans("()", ".."))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("abc אבג 123 .,-%()[] عرب\u0301"), min_size=1, max_size=60))
-def test_visual_order_is_a_permutation(text):
+def test_visual_order_is_permutation(text):
     levels, base = paragraph_levels(code_points(text))
     assert sorted(visual_order(levels).tolist()) == list(range(len(text)))
     assert base in (0, 1) and (levels >= base).all() and (levels <= 2).all()
 
 
-def test_text_without_right_to_left_letters_is_left_alone():
+def test_has_rtl_detects_right_to_left_letters():
     assert not has_rtl(code_points("plain 中文 ελληνικά"))
     assert has_rtl(code_points("a א"))
 
@@ -64,21 +65,21 @@ def glyphs_of(text: str):
     return place_glyphs(page, measure), style, measure
 
 
-def test_a_right_to_left_line_ends_at_the_right_margin():
+def test_right_to_left_line_is_aligned_to_right_margin():
     glyphs, style, measure = glyphs_of("שלום")
     first, last = glyphs.x_sub[glyphs.offset.argmin()], glyphs.x_sub[glyphs.offset.argmax()]
     assert first > last
     assert first > (style.page_width_px - style.margin_x_px) * 4096 - measure.em_sub
 
 
-def test_arabic_letters_join():
+def test_arabic_letters_use_joined_forms():
     alone, _, _ = glyphs_of("ب ب ب")
     joined, _, _ = glyphs_of("ببب")
     assert len(set(alone.slot.tolist())) == 1
     assert len(set(joined.slot.tolist())) == 3
 
 
-def test_marks_stand_on_their_letters():
+def test_combining_mark_is_placed_on_its_letter():
     composed, _, _ = glyphs_of("é")
     built, _, _ = glyphs_of("e\u0301")
     assert len(built.slot) <= 2

@@ -1,4 +1,4 @@
-"""The `glyph` style breaks English where the base model's own renderer breaks it: reportlab's Paragraph."""
+"""The `glyph` style breaks English like reportlab's Paragraph, the renderer that the base model was trained on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ PROSE = (
 
 
 def paragraph_lines(text: str, width: float) -> list[str]:
+    """The lines of reportlab's Paragraph at a width in points, without blank lines."""
     pytest.importorskip("reportlab")
     from reportlab.lib.styles import ParagraphStyle
     from reportlab.pdfbase import pdfmetrics
@@ -35,18 +36,18 @@ def paragraph_lines(text: str, width: float) -> list[str]:
 
 
 def agreement(text: str) -> float:
-    """Which share of reportlab's lines are ours too."""
+    """The fraction of reportlab's lines that are also lines of the `glyph` style."""
     document = render_text(text, "glyph")
     ours = {" ".join(text[box.start : box.end].split()) for page in document for box in page.line_boxes()}
     theirs = paragraph_lines(text, STYLES["glyph"].text_width_px)
     return sum(line in ours for line in theirs) / len(theirs)
 
 
-def test_prose_breaks_as_paragraph_breaks_it():
+def test_glyph_style_breaks_prose_like_reportlab():
     assert agreement(PROSE) >= 0.99
 
 
-def test_real_reports_break_as_paragraph_breaks_them(shared_data: Path):
+def test_glyph_style_breaks_real_reports_like_reportlab(shared_data: Path):
     path = shared_data / "longbench" / "samples" / "gov_report.jsonl"
     contexts = [json.loads(line)["context"] for line in path.read_text(encoding="utf-8").splitlines()[:3]]
     assert agreement("\n".join(contexts)[:80_000]) >= 0.99

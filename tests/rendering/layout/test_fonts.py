@@ -1,4 +1,4 @@
-"""Fonts: which one draws a character, what is missing, what is no font."""
+"""Font chains: which font draws a character, missing characters, and unreadable font files."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import pytest
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering import render_text, resolve_style
 from seer.rendering.layout.boxes import box_width_px, missing_box
-from seer.rendering.layout.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, carried_fonts, load_chain
+from seer.rendering.layout.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, bundled_fonts, load_chain
 from seer.rendering.layout.measure import Measure, code_points
 
 CHAIN = ("DejaVuSans", "DroidSansFallback")
 
 
-def test_carried_fonts_come_with_their_licences():
-    assert carried_fonts() == ["DejaVuSans", "DroidSansFallback"]
+def test_bundled_fonts_have_licence_files():
+    assert bundled_fonts() == ["DejaVuSans", "DroidSansFallback"]
     for name in ("LICENSE-DejaVu.txt", "LICENSE-DroidSansFallback.txt"):
         assert (DATA_DIR / name).stat().st_size > 1000
 
 
-def test_the_first_font_with_a_glyph_draws():
+def test_chain_uses_first_font_with_glyph():
     chain = load_chain(CHAIN)
     entries = chain.entries(code_points("a中"))
     assert [chain.locate(int(slot))[0].name for slot in chain.slot[entries]] == list(CHAIN)
 
 
-def test_spaces_and_invisible_characters_are_never_missing():
+def test_chain_white_space_and_invisible_characters_are_never_missing():
     text = " \u00a0\u1680\u2003\u3000\u00ad\u200b\u200d\ufeff\u2060\u202e\ufe0f\t\n\r\f\U000e0100"
     chain = load_chain(("DejaVuSans",))
     entries = chain.entries(code_points(text))
@@ -36,7 +36,7 @@ def test_spaces_and_invisible_characters_are_never_missing():
     assert render_text(text).missing_glyphs == ()
 
 
-def test_missing_characters_are_reported_with_counts_and_offsets():
+def test_render_text_reports_missing_glyphs_with_counts_and_offsets():
     text = "a\ue000b\ue000" + "\U0001f9ec" * 30 + "\0"
     first, second, third = render_text(text).missing_glyphs
     assert (first.code_point, first.count, first.offsets) == ("U+E000", 2, (1, 3))
@@ -44,13 +44,13 @@ def test_missing_characters_are_reported_with_counts_and_offsets():
     assert third.code_point == "U+0000"
 
 
-def test_strict_glyphs_is_an_error_that_names_them():
+def test_render_text_strict_glyphs_raises_glyph_error():
     with pytest.raises(GlyphError, match="U\\+E000 x1"):
         render_text("a\ue000", strict_glyphs=True)
     render_text("plain", strict_glyphs=True)
 
 
-def test_a_missing_character_is_drawn_as_its_code_point():
+def test_missing_character_is_drawn_as_code_point_box():
     image = render_text("\ue000").page(1).image()
     box = missing_box(0xE000, 9.0)
     ink = np.argwhere(image < 255)
@@ -61,27 +61,27 @@ def test_a_missing_character_is_drawn_as_its_code_point():
     assert missing_box(0x10FFFF, 18.0).shape == (18, box_width_px(6, 18.0))
 
 
-def test_box_widths_leave_room_for_the_box():
+def test_measure_missing_character_advance_exceeds_box():
     style = resolve_style("large")
     measure = Measure(style, load_chain(style.fonts))
     advance = measure.text("\ue000").advances_sub[0] / 4096
     assert advance == box_width_px(4, style.font_size_px) + 1
 
 
-def test_fonts_by_path_and_errors(tmp_path):
+def test_load_chain_accepts_paths_and_rejects_unreadable_fonts(tmp_path):
     path = str(DATA_DIR / "DejaVuSans.ttf")
     assert render_text("x", resolve_style("seer", fonts=(path,))).page(1).image().min() < 100
     with pytest.raises(DocumentNotFound, match="no font file"):
         load_chain(("/nowhere/at/all.ttf",))
-    with pytest.raises(InputError, match="name one of DejaVuSans"):
+    with pytest.raises(InputError, match="font 'Verdana' is unknown; use one of DejaVuSans"):
         load_chain(("Verdana",))
     bad = tmp_path / "bad.ttf"
-    bad.write_bytes(b"this is no font")
-    with pytest.raises(InputError, match="holds no font"):
+    bad.write_bytes(b"these bytes are not a font")
+    with pytest.raises(InputError, match="is not a readable font"):
         load_chain((str(bad),))
 
 
-def test_cff_outlines_are_drawn(tmp_path):
+def test_cff_font_is_drawn_by_raster_and_pdf(tmp_path):
     fonttools = pytest.importorskip("fontTools.fontBuilder")
     from fontTools.pens.t2CharStringPen import T2CharStringPen
 

@@ -1,4 +1,4 @@
-"""The PDF road: the same lines at the same places as the direct raster, whoever draws the PDF."""
+"""The PDF writer: both PDF engines draw the lines at the positions of the direct raster."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytest.importorskip("reportlab")
 pdfium = pytest.importorskip("pypdfium2")
 
 SAMPLES: dict[str, str] = json.loads(
-    (Path(__file__).parents[1] / "fixtures" / "rendering" / "samples.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "fixtures" / "rendering" / "samples.json").read_text(encoding="utf-8")
 )
 ENGINES = ["pdfium", *(["poppler"] if shutil.which("pdftoppm") else [])]
 
 
 def ink_edges(image: np.ndarray, page) -> list[tuple[int, int]]:
-    """First and last inked column of each line."""
+    """The first and last column with ink of each line; (-1, -1) for a blank line."""
     edges = []
     for box in page.line_boxes():
         band = image[round(box.y_px) + 1 : round(box.y_px + box.height_px) - 1] < 245
@@ -35,7 +35,7 @@ def ink_edges(image: np.ndarray, page) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 @pytest.mark.parametrize("newline", ["break", "mark"])
-def test_lines_stand_where_the_raster_has_them(name, engine, newline):
+def test_pdf_lines_match_raster_positions(name, engine, newline):
     document = render_text(SAMPLES[name] * 3, resolve_style("seer", newline=newline))
     images = list(rasterise(pdf_bytes(document), engine=engine))
     assert len(images) == len(document.pages)
@@ -45,7 +45,7 @@ def test_lines_stand_where_the_raster_has_them(name, engine, newline):
             assert abs(ours[0] - theirs[0]) <= 1 and abs(ours[1] - theirs[1]) <= 1
 
 
-def test_long_lines_do_not_drift():
+def test_pdf_long_lines_do_not_drift():
     document = render_text("The committee approved the well-known plan by fourteen votes to two in May. " * 100)
     (image,) = rasterise(pdf_bytes(document, compress=False))
     page = document.page(1)
@@ -53,7 +53,7 @@ def test_long_lines_do_not_drift():
         assert abs(ours[1] - theirs[1]) <= 1
 
 
-def test_the_pdf_can_be_searched_and_is_the_same_each_time():
+def test_pdf_bytes_are_searchable_and_reproducible():
     document = render_text("Findable words in a line.\n中文也可以。\n")
     data = pdf_bytes(document)
     assert data == pdf_bytes(document)
@@ -61,7 +61,7 @@ def test_the_pdf_can_be_searched_and_is_the_same_each_time():
     assert "Findable words in a line." in text and "中文也可以。" in text
 
 
-def test_other_resolutions_and_columns():
+def test_pdf_supports_other_resolutions_and_columns():
     style = resolve_style("seer", dpi=144, page_width_px=1190, page_height_px=1684, columns=2)
     document = render_text("words in columns\n" * 200, style)
     (image, *_) = rasterise(pdf_bytes(document), dpi=144)
@@ -70,7 +70,7 @@ def test_other_resolutions_and_columns():
     assert np.abs(image.mean() - page.image().mean()) < 1
 
 
-def test_broken_pdfs_and_unknown_engines():
+def test_rasterise_rejects_broken_pdf_and_unknown_engine():
     with pytest.raises(InputError, match="cannot be opened"):
         list(rasterise(b"%PDF-1.4 nothing"))
     with pytest.raises(InputError, match="pdfium or poppler"):
