@@ -7,6 +7,7 @@ import hashlib
 
 import numpy as np
 
+from seer.engines.base import Sample
 from seer.models.small import default_corpus, train_tokenizer
 from seer.protocol.encoding import Encoder
 from seer.rendering import png_bytes
@@ -41,3 +42,8 @@ def make_document(texts: list[str], width_px: int = 112, height_px: int = 84, na
 @functools.cache
 def small_encoder() -> Encoder:
     return Encoder(train_tokenizer(default_corpus(), 2048))
+
+
+def error_text(generation: Sample) -> str:
+    """The message of a failed generation; "" for one that did not fail."""
+    return str(getattr(generation, "error", None) or "")

@@ -47,7 +47,7 @@ def main() -> None:
 
 def bench_stages(repeats: int) -> dict[str, float]:
     """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
-    from seer.engines.base import Request, Sampling
+    from seer.engines.base import Conversation, Request, Sampling
     from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
     from seer.models.small import build_small
@@ -65,9 +65,9 @@ def bench_stages(repeats: int) -> dict[str, float]:
         prompt = Turn(kind="prompt", text="What does it say?", pages=tuple(pages))
         call = Turn(kind="call", pages=(3,))
         excerpt = Excerpt(page=3, start=document.page(3).start, text=document.page(3).text)
-        engine.generate([Request("warm", (prompt,), pages, sampling=Sampling(1))]) if n == 0 else None
-        stage1 = Request(str(n), (prompt,), pages, sampling=Sampling(1))
-        stage2 = Request(str(n), (prompt, call, observation([excerpt])), pages, sampling=Sampling(1))
+        engine.generate([Request(Conversation((prompt,), pages), "warm", sampling=Sampling(1))]) if n == 0 else None
+        stage1 = Request(Conversation((prompt,), pages), str(n), sampling=Sampling(1))
+        stage2 = Request(Conversation((prompt, call, observation([excerpt])), pages), str(n), sampling=Sampling(1))
         started = time.perf_counter()
         (one,) = engine.generate([stage1])
         between = time.perf_counter()

@@ -74,14 +74,15 @@ async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]
     """Seconds that vLLM takes for the prompts of these conversations, each prepared beforehand."""
     from PIL import Image
 
+    from seer.engines.prompts import encode_prompt
     from seer.engines.vllm.engine import one_placeholder_an_image
 
     prepared = []
     for requests in conversations:
         stages = []
         for request in requests:
-            encoded = engine.encoder.encode(request.turns, request.page_sizes, request.written)
-            pages = [request.pages[number] for number in encoded.pages]
+            encoded = encode_prompt(engine.encoder, request.prompt).encoded
+            pages = [request.prompt.pages[number] for number in encoded.pages]
             prompt = {
                 "prompt_token_ids": one_placeholder_an_image(encoded),
                 "multi_modal_data": {"image": [Image.fromarray(page.image()) for page in pages]},

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from seer.errors import EngineError
+from seer.errors import EngineBusy
 
 
 class Admission:
@@ -23,10 +23,10 @@ class Admission:
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
-        """Raises EngineError (retryable) where as many wait as may."""
+        """Raises EngineBusy if as many requests wait as are allowed."""
         if self.under_way >= self.max_concurrent + self.max_waiting:
-            raise EngineError(
-                f"{self.under_way} requests are under way or waiting, as many as may; try again later", retryable=True
+            raise EngineBusy(
+                f"{self.under_way} requests are running or waiting, as many as are allowed; try again later"
             )
         self.under_way += 1
         try:

@@ -47,8 +47,8 @@ class BackgroundEngine(ABC, Generic[Picture]):
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._loop.run(work)
 
-    def forget(self, conversation: str) -> None:
-        self._drawn.forget(conversation)
+    def forget(self, session: str) -> None:
+        self._drawn.forget(session)
 
     def close(self) -> None:
         """End what the engine holds, and its thread. May be called twice."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from seer.engines.base import Engine, Generation, Request
-from seer.errors import SeerError
+from seer.errors import EngineError, SeerError
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ class BatchedEngine:
             self._worker = asyncio.create_task(self._work())
         return await answered
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, session: str) -> None:
         with contextlib.suppress(RuntimeError):  # the thread has ended, and with it what it kept
-            self._thread.submit(self.engine.forget, conversation)
+            self._thread.submit(self.engine.forget, session)
 
     def trouble(self) -> str:
         return ""
@@ -62,11 +62,12 @@ class BatchedEngine:
             try:
                 said = await loop.run_in_executor(self._thread, self.engine.generate, requests)
             except Exception as error:  # the boundary to the engine: its failure is this batch's and nobody else's
-                reason = str(error) if isinstance(error, SeerError) else f"the engine failed: {type(error).__name__}"
                 if not isinstance(error, SeerError):
-                    # where, not what: a message may hold the text that was read
+                    reason = f"the engine failed: {type(error).__name__}"
+                    # the traceback without the message, which may hold text of the document
                     _log.error("%s in\n%s", reason, "".join(traceback.format_tb(error.__traceback__)))
-                said = [Generation(finish="error", error=reason)] * len(batch)
+                    error = EngineError(reason)
+                said = [Generation.failed(error)] * len(batch)
             for (_, answered), generation in zip(batch, said, strict=True):
                 if not answered.done():
                     answered.set_result(generation)

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Hashable, Sequence
 
 from seer.engines.base import BoundedEngine, Engine, Generation, Request
+from seer.engines.prompts import encode_prompt
 from seer.errors import SeerError
 
 
@@ -33,17 +34,17 @@ class RecallingEngine:
         self._said |= {keys[index]: one for index, one in said.items() if one.finish != "error"}
         return [said[index] if index in said else self._said[key] for index, key in enumerate(keys)]
 
-    def forget(self, conversation: str) -> None:
-        self.engine.forget(conversation)
+    def forget(self, session: str) -> None:
+        self.engine.forget(session)
 
     def _key(self, request: Request) -> Hashable:
         """What decides the reply. A request that cannot be encoded, or is streamed, is like no other."""
         if self.encoder is None or request.on_text or request.on_control:
             return object()
         try:
-            encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+            prompt = encode_prompt(self.encoder, request.prompt)
         except SeerError:
             return object()
-        pictures = tuple(request.pages[slot.page].content_hash for slot in encoded.slots)
-        prompt = hashlib.sha256(encoded.ids.tobytes()).digest()
-        return prompt, pictures, request.constraint, request.sampling
+        pictures = tuple(image.content_hash for image in prompt.images)
+        digest = hashlib.sha256(prompt.encoded.ids.tobytes()).digest()
+        return digest, pictures, request.constraint, request.sampling, request.n

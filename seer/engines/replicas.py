@@ -44,31 +44,31 @@ class ReplicatedEngine:
 
     async def generate_one(self, request: Request) -> Generation:
         """Ask the conversation's replica; where it fails and another is up, ask that one once."""
-        first = self._place(request.conversation)
+        first = self._place(request.session)
         said = await self._ask(first, request)
         if not said.retryable:
             return said
         self._resting_until[first] = self._clock() + REST_S
         if request.on_text is not None:  # streamed text cannot be taken back
             return said
-        self._home.pop(request.conversation, None)
-        second = self._place(request.conversation)
+        self._home.pop(request.session, None)
+        second = self._place(request.session)
         return said if second == first else await self._ask(second, request)
 
     @property
     def max_picture_bytes(self) -> int:
         return min(replica.max_picture_bytes for replica in self.replicas)
 
-    def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
-        return self.replicas[0].picture_bytes(conversation, pages)
+    def picture_bytes(self, session: str, pages: Sequence[Page]) -> list[int]:
+        return self.replicas[0].picture_bytes(session, pages)
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         return self.replicas[0].run(work)
 
-    def forget(self, conversation: str) -> None:
-        self._home.pop(conversation, None)
+    def forget(self, session: str) -> None:
+        self._home.pop(session, None)
         for replica in self.replicas:
-            replica.forget(conversation)
+            replica.forget(session)
 
     def trouble(self) -> str:
         resting = sum(until > self._clock() for until in self._resting_until)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from seer.engines.base import Generation, Request
+from seer.engines.base import Chat, Generation, Request, Sample
+from seer.engines.prompts import encode_prompt
 from seer.errors import SeerError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
@@ -32,8 +34,8 @@ def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = ""
     """Select `pages`, think, answer: the perfect reader, if what it is told is right."""
 
     def say(request: Request) -> str:
-        if request.constraint is not None and request.constraint.required:
-            chosen = [page for page in pages if page in request.constraint.allowed]
+        if (call := request.required_call) is not None:
+            chosen = [page for page in pages if page in call.allowed]
             return f"{CONTROL.open_call}{render_call(chosen)}{CONTROL.close_call}"
         return f"{CONTROL.open_think}{think}{CONTROL.close_think}\n{answer}{CONTROL.user}"
 
@@ -42,9 +44,13 @@ def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = ""
 
 def quote_script(request: Request) -> str:
     """Selects the first page and answers with the first line of what it was given."""
-    if request.constraint is not None and request.constraint.required:
+    if request.required_call is not None:
         return oracle_script()(request)
-    texts = [excerpt.text for turn in request.turns for excerpt in turn.excerpts]
+    prompt = request.prompt
+    if isinstance(prompt, Chat):
+        texts = [message.text for message in prompt.messages if message.role == "user"]
+    else:
+        texts = [excerpt.text for turn in prompt.turns for excerpt in turn.excerpts]
     line = next((line.strip() for text in texts for line in text.splitlines() if line.strip()), "")
     return oracle_script(answer=line)(request)
 
@@ -69,19 +75,34 @@ class ScriptedEngine:
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return [self._one(request) for request in requests]
 
-    def forget(self, conversation: str) -> None:
-        self.forgotten.append(conversation)
+    def forget(self, session: str) -> None:
+        self.forgotten.append(session)
         del self.forgotten[:-MAX_KEPT]
 
     def _one(self, request: Request) -> Generation:
         self.requests.append(request)
         del self.requests[:-MAX_KEPT]
         start = time.perf_counter()
-        prompt = self.encoder.encode(request.turns, request.page_sizes, request.written)
         try:
-            text = self.script(request)
+            prompt = encode_prompt(self.encoder, request.prompt).encoded
+            samples = [self._sample(request, seed) for seed in range(request.n)]
         except SeerError as error:
-            return Generation(finish="error", prompt_tokens=len(prompt), error=str(error))
+            return Generation.failed(error)
+        first, *others = samples
+        return Generation(
+            first.parts,
+            first.ids,
+            first.finish,
+            others=tuple(others),
+            prompt_tokens=len(prompt),
+            completion_tokens=sum(len(sample.ids or ()) for sample in samples),
+            seconds=time.perf_counter() - start,
+        )
+
+    def _sample(self, request: Request, number: int) -> Sample:
+        """One reply of the script; the request it sees has the seed of this sample."""
+        sampling = replace(request.sampling, seed=request.sampling.seed + number)
+        text = self.script(replace(request, sampling=sampling, n=1))
         ids = [
             token
             for name, part in parts_of_text(text)
@@ -94,14 +115,7 @@ class ScriptedEngine:
                 request.on_control(name)
             elif part and request.on_text:
                 request.on_text(part)
-        return Generation(
-            parts=tuple(parts),
-            ids=tuple(ids[:limit]),
-            finish="stop" if len(ids) <= limit else "length",
-            prompt_tokens=len(prompt),
-            completion_tokens=min(len(ids), limit),
-            seconds=time.perf_counter() - start,
-        )
+        return Sample(tuple(parts), tuple(ids[:limit]), "stop" if len(ids) <= limit else "length")
 
 
 def _byte_tokenizer() -> object:

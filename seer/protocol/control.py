@@ -28,6 +28,8 @@ class ControlTokens:
 
 
 CONTROL = ControlTokens()
+SYSTEM_TOKEN = "<|system|>"
+"""Optional: tokenizers without it get the system text in the first user message."""
 
 KNOWN_CONTROL_LITERALS = (
     *CONTROL.names(),

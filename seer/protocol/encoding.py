@@ -9,7 +9,6 @@ Shapes: L tokens, P patches before merging, n images.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import ModelError
-from seer.protocol.control import CONTROL
+from seer.protocol.control import CONTROL, SYSTEM_TOKEN
 from seer.protocol.geometry import GLM_41V, VisionGeometry
-from seer.protocol.turns import Piece, layout
+from seer.protocol.turns import ChatContent, Piece, chat_layout, layout
 from seer.schema import LossClass, Turn
 from seer.storage import replace_surrogates
 
@@ -131,6 +130,8 @@ class Encoder:
         self._names = {token_id: name for name, token_id in self.control_ids.items()}
         self.added_ids = frozenset(self.full.get_added_tokens_decoder())
         """Every id that only a control piece may produce."""
+        optional = self.full.token_to_id(SYSTEM_TOKEN)
+        self._optional_ids = {SYSTEM_TOKEN: optional} if optional in self.added_ids else {}
         self._check_plain_text_stays_plain()
 
     def control(self, name: str) -> int:
@@ -180,6 +181,16 @@ class Encoder:
                 done = len(prefix)
         return self._encode_pieces(pieces, page_sizes)
 
+    def encode_chat(self, messages: Sequence[tuple[str, ChatContent]]) -> Encoded:
+        """Encode a free chat up to the assistant's next turn.
+
+        messages: (role, content); content holds texts and (width_px, height_px) of images. Slot i has page number i,
+        counted from 1 over the whole chat.
+        """
+        pieces = chat_layout(messages, has_system_token=SYSTEM_TOKEN in self._optional_ids)
+        images = [part for _, content in messages for part in content if not isinstance(part, str)]
+        return self._encode_pieces(pieces, dict(enumerate(images, 1)))
+
     def _encode_pieces(
         self, pieces: Sequence[Piece | Sequence[int]], page_sizes: Mapping[int, tuple[int, int]]
     ) -> Encoded:
@@ -197,7 +208,8 @@ class Encoder:
                 if piece.kind == "text":
                     run = next(encoded_texts)
                 elif piece.kind == "control":
-                    run = np.array([self.control_ids[piece.value]], np.int32)
+                    token_id = self.control_ids.get(piece.value)
+                    run = np.array([self._optional_ids[piece.value] if token_id is None else token_id], np.int32)
                 else:
                     rows, columns = self.geometry.grid(*page_sizes[piece.page])
                     tokens = rows * columns // self.geometry.merge**2

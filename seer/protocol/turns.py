@@ -25,7 +25,7 @@ from typing import Literal
 
 from seer.errors import InputError
 from seer.protocol.call import render_call
-from seer.protocol.control import CONTROL
+from seer.protocol.control import CONTROL, SYSTEM_TOKEN
 from seer.schema import Excerpt, LossClass, Turn
 
 
@@ -81,6 +81,44 @@ def _prompt(turn: Turn, _: str) -> Iterator[Piece]:
     yield Piece("text", f"{head}\nQuery: {turn.text}", prompt)
     yield _control(CONTROL.assistant, prompt)
     yield Piece("text", "\n", prompt)
+
+
+ChatContent = Sequence[str | tuple[int, int]]
+"""Content of a chat message in order: texts, and (width_px, height_px) of images."""
+
+
+def chat_layout(messages: Sequence[tuple[str, ChatContent]], *, has_system_token: bool) -> list[Piece]:
+    """The pieces of a free chat, up to the marker after which the assistant speaks.
+
+    messages: (role, content) with roles system, user and assistant. Images are numbered from 1 over the whole chat.
+    Without a system token in the tokenizer, a system message becomes the beginning of the first user message. The
+    layout is that of the chat template of GLM-4.1V; roles are validated by `seer.engines.base.Chat`.
+    """
+    prompt = LossClass.PROMPT
+    pieces = [_control(CONTROL.mask, prompt), _control(CONTROL.start, prompt)]
+    markers = {"user": CONTROL.user, "assistant": CONTROL.assistant, "system": SYSTEM_TOKEN}
+    pending = ""
+    images = 0
+    for role, content in messages:
+        if role == "system" and not has_system_token:
+            pending = "".join(part for part in content if isinstance(part, str)) + "\n\n"
+            continue
+        pieces.append(_control(markers[role], prompt))
+        text, pending = "\n" + pending, ""
+        for part in content:
+            if isinstance(part, str):
+                text += part
+                continue
+            images += 1
+            if text:
+                pieces.append(Piece("text", text, prompt))
+            pieces.append(_control(CONTROL.begin_image, prompt))
+            pieces.append(Piece("image", CONTROL.image, prompt, images))
+            pieces.append(_control(CONTROL.end_image, prompt))
+            text = ""
+        if text:
+            pieces.append(Piece("text", text, prompt))
+    return [*pieces, _control(CONTROL.assistant, prompt), Piece("text", "\n", prompt)]
 
 
 def plain_prompt(turn: Turn) -> str:

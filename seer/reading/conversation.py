@@ -13,8 +13,8 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from seer.engines.base import Engine, Generation, Request, Sampling, SelectConstraint
-from seer.errors import EngineError, InputError, PromptTooLong, ProtocolError
+from seer.engines.base import Conversation, Engine, Generation, Request, Sample, Sampling, SelectCall, split_reasoning
+from seer.errors import EngineError, InputError, ProtocolError
 from seer.protocol.call import ParsedCall, parse_call_text
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder
@@ -33,10 +33,10 @@ from seer.reading.state import (
     pages_at_once,
     usage_of,
 )
-from seer.schema import Answer, Document, Fault, Status, Turn
+from seer.schema import Answer, Document, Failure, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
 
-Conversation = Generator[list[Request], list[Generation], Answer]
+ReadingLoop = Generator[list[Request], list[Generation], Answer]
 _counter = itertools.count()
 
 NOT_ANSWERABLE = re.compile(
@@ -55,7 +55,7 @@ def converse(
     on_step: OnStep | None = None,
     on_text: OnText | None = None,
     query: str = "",
-) -> Conversation:
+) -> ReadingLoop:
     """One question over one document. `selector` None: the model selects by a tool call; ModelPlusLexical adds to it.
 
     `query` is the bare question, for selectors and trimming, where `question` also holds instructions for the model.
@@ -75,12 +75,11 @@ def converse(
     try:
         answer = yield from _converse(state, selector)
     except (EngineError, ProtocolError) as error:
-        fault: Fault = "request" if isinstance(error, PromptTooLong) else "engine"
         answer = Answer(
             text="",
             status=Status.FAILED,
             cause=str(error),
-            fault="" if isinstance(error, ProtocolError) else fault,
+            failure=Failure.of(error),
             trace=tuple(state.steps),
             usage=usage_of(state),
         )
@@ -89,7 +88,7 @@ def converse(
     return answer.model_copy(update={"seconds": time.perf_counter() - started})
 
 
-def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> Conversation:
+def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> ReadingLoop:
     policy, document = state.policy, state.document
     every = tuple(page.number for page in document.pages)
     extender = selector if isinstance(selector, ModelPlusLexical) else None
@@ -146,7 +145,7 @@ def _select(
 
     Where no call is required, the model may think before it calls."""
     policy = state.policy
-    constraint = SelectConstraint(allowed, policy.max_pages, required)
+    constraint = SelectCall(allowed, policy.max_pages, required)
     room = policy.max_call_tokens if required else policy.max_new_tokens
     for attempt in range(policy.reasks + 1):
         request = state.request(constraint, room)
@@ -155,7 +154,7 @@ def _select(
             drawn = request.sampling if policy.temperature else Sampling(room, 0.7, 0.95)
             request = replace(request, sampling=replace(drawn, seed=policy.seed + attempt))
         (generation,) = yield [request]
-        _raise_failure(generation)
+        generation.raise_error()
         if not required and not any(name == CONTROL.open_call for name, _ in generation.parts):
             _say_answer(state, generation)
             return None
@@ -181,7 +180,7 @@ def _call_text(generation: Generation) -> str:
     return "".join(name or neutralise(text) for name, text in generation.parts)
 
 
-def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Generation | None, Generation]:
+def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Sample | None, Generation]:
     """What the model thought before its call, and the call, which keeps what both have cost. (None, all of it) where no
     closed thinking stands before the call."""
     names = [name for name, _ in generation.parts]
@@ -195,11 +194,11 @@ def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Gene
     else:
         at = ids.index(encoder.control(CONTROL.open_call))
         before, after = ids[:at], ids[at:]
-    thought = Generation(parts=generation.parts[:start], ids=before)
+    thought = Sample(generation.parts[:start], before)
     return thought, replace(generation, parts=generation.parts[start:], ids=after)
 
 
-def _say_call(state: ReadingState, thought: Generation | None, call: Generation, parsed: ParsedCall) -> None:
+def _say_call(state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall) -> None:
     """Say a call and the thinking before it; a valid one as the ids that the model wrote, where they are known."""
     keeps_ids = not parsed.deviations
     if thought is not None:
@@ -239,22 +238,24 @@ def _scan_chunks(
     for n, run in enumerate(runs):
         pages = tuple(run)
         prompt = Turn(kind="prompt", text=state.question, pages=pages)
-        constraint = SelectConstraint(pages, policy.max_pages, required=True)
+        constraint = SelectCall(pages, policy.max_pages, required=True)
         sampling = state.sampling(policy.max_call_tokens)
         shown = {number: document.page(number) for number in pages}
-        requests.append(Request(f"{state.key}/{n}", (prompt,), shown, {}, constraint, sampling))
+        requests.append(Request(Conversation((prompt,), shown), f"{state.key}/{n}", constraint, sampling))
     found: list[tuple[int, ...]] = []
     try:
         generations = yield requests
-        for request, run, generation in zip(requests, runs, generations, strict=True):
-            _raise_failure(generation)
+        for run, generation in zip(runs, generations, strict=True):
+            generation.raise_error()
             parsed = parse_call_text(_call_text(generation), tuple(run), policy.max_pages)
-            state.turns[:] = request.turns  # each chunk is a conversation of its own
+            state.turns[:] = [
+                Turn(kind="prompt", text=state.question, pages=tuple(run))
+            ]  # each chunk is a conversation of its own
             state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
             found.append(parsed.pages)
     finally:
         for request in requests:
-            state.engine.forget(request.conversation)
+            state.engine.forget(request.session)
     state.turns.clear()
     by_turns = itertools.chain.from_iterable(itertools.zip_longest(*found))
     return fitting_pages(state, [page for page in by_turns if page is not None], costs, room)
@@ -294,37 +295,19 @@ def _observation_budget(state: ReadingState) -> int | None:
 # ── Stage 3: reason ──────────────────────────────────────────────────────────────────────────────
 
 
-def _answer(state: ReadingState) -> Conversation:
+def _answer(state: ReadingState) -> ReadingLoop:
     (generation,) = yield [replace(state.request(None, state.policy.max_new_tokens), on_text=state.on_text)]
-    _raise_failure(generation)
+    generation.raise_error()
     _say_answer(state, generation)
     return _finish(state)
 
 
 def _say_answer(state: ReadingState, generation: Generation) -> None:
-    think, answer, thought = split_answer(generation.parts)
+    think, answer, thought = split_reasoning(generation.parts)
     if thought:
         state.say(Turn(kind="think", text=think), None if answer else generation)
     if answer or not thought:
         state.say(Turn(kind="answer", text=answer), generation)
-
-
-def split_answer(parts: Sequence[tuple[str, str]]) -> tuple[str, str, bool]:
-    """(thinking, answer, whether there was thinking). An unclosed <think> holds all that follows it."""
-    think: list[str] = []
-    answer: list[str] = []
-    inside = thought = False
-    for name, text in parts:
-        if name == CONTROL.open_think:
-            inside = thought = True
-        elif name == CONTROL.close_think:
-            # some models open their thinking in the prompt and only close it
-            if not thought:
-                think, answer, thought = answer, [], True
-            inside = False
-        elif not name:
-            (think if inside else answer).append(text)
-    return "".join(think), "".join(answer).strip("\n") if thought else "".join(answer), thought
 
 
 def _finish(state: ReadingState) -> Answer:
@@ -346,9 +329,3 @@ def _finish(state: ReadingState) -> Answer:
         usage=usage_of(state),
         trace=tuple(state.steps),
     )
-
-
-def _raise_failure(generation: Generation) -> None:
-    if generation.finish == "error":
-        kind = PromptTooLong if generation.too_long else EngineError
-        raise kind(generation.error or "the engine failed without saying why")

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from seer.engines.base import ConcurrentEngine, Engine, Generation, Request
 from seer.errors import EngineError
-from seer.reading.conversation import Conversation, converse
+from seer.reading.conversation import ReadingLoop, converse
 from seer.reading.policy import ReadingPolicy
 from seer.reading.state import OnStep, OnText
 from seer.schema import Answer, Document
 from seer.selection.base import ModelPlusLexical, Selector
 
 
-def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[Answer]:
+def read_batch(conversations: Iterable[ReadingLoop], engine: Engine) -> list[Answer]:
     """Drive conversations to their answers, in order: each at its own pace where the engine can, else in lockstep."""
     if isinstance(engine, ConcurrentEngine):
         return engine.run(_read_concurrently(conversations, engine))
@@ -31,7 +31,7 @@ def read_batch(conversations: Iterable[Conversation], engine: Engine) -> list[An
 
 
 async def read_one(
-    conversation: Conversation, ask: Callable[[Request], Awaitable[Generation]], *, in_thread: bool = False
+    conversation: ReadingLoop, ask: Callable[[Request], Awaitable[Generation]], *, in_thread: bool = False
 ) -> Answer:
     """Drive one conversation; `ask` answers a request. Cancelling it closes the conversation.
 
@@ -49,7 +49,7 @@ async def read_one(
         conversation.close()
 
 
-def _advance(conversation: Conversation, said: list[Generation] | None) -> list[Request] | Answer:
+def _advance(conversation: ReadingLoop, said: list[Generation] | None) -> list[Request] | Answer:
     """What the conversation asks next, or its answer. `said` is None at its beginning."""
     try:
         return next(conversation) if said is None else conversation.send(said)
@@ -58,7 +58,7 @@ def _advance(conversation: Conversation, said: list[Generation] | None) -> list[
         return answer
 
 
-async def _advance_in_thread(conversation: Conversation, said: list[Generation] | None) -> list[Request] | Answer:
+async def _advance_in_thread(conversation: ReadingLoop, said: list[Generation] | None) -> list[Request] | Answer:
     step = asyncio.create_task(asyncio.to_thread(_advance, conversation, said))
     try:
         return await asyncio.shield(step)
@@ -69,11 +69,11 @@ async def _advance_in_thread(conversation: Conversation, said: list[Generation] 
         raise
 
 
-async def _read_concurrently(conversations: Iterable[Conversation], engine: ConcurrentEngine) -> list[Answer]:
+async def _read_concurrently(conversations: Iterable[ReadingLoop], engine: ConcurrentEngine) -> list[Answer]:
     # A conversation begins (and draws its pages) only when there is room for it.
     room = asyncio.Semaphore(engine.max_concurrent)
 
-    async def read(conversation: Conversation) -> Answer:
+    async def read(conversation: ReadingLoop) -> Answer:
         async with room:
             return await read_one(conversation, engine.generate_one)
 
@@ -85,10 +85,10 @@ async def _read_concurrently(conversations: Iterable[Conversation], engine: Conc
     return [task.result() for task in tasks]
 
 
-def _read_in_lockstep(conversations: Iterable[Conversation], engine: Engine) -> list[Answer]:
+def _read_in_lockstep(conversations: Iterable[ReadingLoop], engine: Engine) -> list[Answer]:
     """Each round of the loop is one call of `engine.generate`."""
     answers: dict[int, Answer] = {}
-    waiting: dict[int, tuple[Conversation, list[Request]]] = {}
+    waiting: dict[int, tuple[ReadingLoop, list[Request]]] = {}
     for index, conversation in enumerate(conversations):
         try:
             waiting[index] = (conversation, next(conversation))
@@ -99,7 +99,7 @@ def _read_in_lockstep(conversations: Iterable[Conversation], engine: Engine) -> 
         try:
             generations = iter(engine.generate(requests))
         except EngineError as error:
-            generations = iter([Generation(finish="error", error=str(error))] * len(requests))
+            generations = iter([Generation.failed(error)] * len(requests))
         for index, (conversation, asked) in list(waiting.items()):
             try:
                 waiting[index] = (conversation, conversation.send([next(generations) for _ in asked]))

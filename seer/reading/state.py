@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from seer.engines.base import BoundedEngine, Engine, Generation, Request, Sampling, SelectConstraint
+from seer.engines.base import BoundedEngine, Conversation, Engine, Generation, Request, Sampling, SelectCall
 from seer.errors import InputError
 from seer.protocol.encoding import Encoder
 from seer.protocol.turns import observation, observation_without_text, render_observation
@@ -83,9 +83,10 @@ class ReadingState:
         policy = self.policy
         return Sampling(max_new_tokens, policy.temperature, policy.top_p, policy.top_k, policy.seed)
 
-    def request(self, constraint: SelectConstraint | None, max_new_tokens: int) -> Request:
+    def request(self, constraint: SelectCall | None, max_new_tokens: int) -> Request:
         sampling = self.sampling(max_new_tokens)
-        return Request(self.key, tuple(self.turns), self.shown(), dict(self.written), constraint, sampling)
+        prompt = Conversation(tuple(self.turns), self.shown(), dict(self.written))
+        return Request(prompt, self.key, constraint, sampling)
 
     def page_excerpts(self, pages: Sequence[int]) -> tuple[Excerpt, ...]:
         """The whole text of these pages."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from pydantic import Field
+
+from seer.errors import EngineError, ProtocolError, SeerError
 from seer.schema.base import Record
 from seer.schema.conversations import Turn
 from seer.schema.documents import Region
@@ -66,7 +69,25 @@ class Step(Record):
     """How the output departed from the protocol, by name."""
 
 
-Fault = Literal["", "engine", "request"]
+class Failure(Record):
+    """The cause of a failed reading, for whoever must act on it: a retry policy, a server, a report."""
+
+    kind: Literal["engine", "busy", "unavailable", "timeout", "too_long", "refused", "protocol", "input"]
+    """The class of the error, see `seer.errors`."""
+    public: str
+    """The message for clients of a server: without addresses and internals."""
+    retryable: bool = False
+    retry_after_s: float = Field(0.0, ge=0)
+    """Seconds that the engine asks to wait before another attempt; 0 if it names none."""
+
+    @classmethod
+    def of(cls, error: SeerError) -> Failure:
+        """The record of an error."""
+        if isinstance(error, EngineError):
+            return cls(
+                kind=error.kind, public=error.public, retryable=error.retryable, retry_after_s=error.retry_after_s
+            )
+        return cls(kind="protocol" if isinstance(error, ProtocolError) else "input", public=str(error))
 
 
 class Answer(Record):
@@ -76,8 +97,8 @@ class Answer(Record):
     status: Status
     cause: str = ""
     """The reason, if the status is `failed`."""
-    fault: Fault = ""
-    """The cause of a failure outside the model. `engine`: a retry can help. `request`: it is too long to be served."""
+    failure: Failure | None = None
+    """The error behind a `failed` status, if one was raised; None if the model merely gave no answer."""
     selected_pages: tuple[int, ...] = ()
     citations: tuple[Citation, ...] = ()
     usage: Usage = Usage()

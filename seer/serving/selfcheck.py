@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.engines.base import Generation, Request, Sampling, SelectConstraint
+from seer.engines.base import Conversation, Generation, Request, Sampling, SelectCall
+from seer.engines.prompts import encode_prompt
 from seer.errors import EngineError
 from seer.models.checks import Check
 from seer.protocol.call import parse_call_text
@@ -61,7 +62,7 @@ def _agreement(engine: Any, model: str, prompt: Turn, pages: dict[int, Page]) ->
     # on the CPU: the engine that is checked has taken the GPU's memory
     checkpoint = load(model, device="cpu", dtype="bfloat16" if torch.cuda.is_available() else "float32")
     reference = HFEngine(checkpoint)
-    asked = Request("check", (prompt,), pages, sampling=Sampling(max_new_tokens=TOKENS))
+    asked = Request(Conversation((prompt,), pages), "check", sampling=Sampling(max_new_tokens=TOKENS))
     (expected,), (said,) = reference.generate([asked]), _ask(engine, asked)
     assert expected.ids is not None
     if said.ids is None:
@@ -83,13 +84,14 @@ def _gap(reference: HFEngine, asked: Request, ids: tuple[int, ...], at: int, oth
     import torch
 
     checkpoint = reference.checkpoint
-    encoded = reference.encoder.encode(asked.turns, asked.page_sizes)
+    prompt = encode_prompt(reference.encoder, asked.prompt)
+    encoded = prompt.encoded
     following = encoded.next_position + np.arange(at)
     positions = np.concatenate([encoded.positions(), np.broadcast_to(following, (3, at))], axis=1)
     tokens = np.concatenate([encoded.ids, np.array(ids[:at], np.int32)]).astype(np.int64)
     types = np.concatenate([encoded.mm_token_type_ids(), np.zeros(at, np.int32)])
     device = checkpoint.model.device
-    images = [asked.pages[number].image() for number in encoded.pages]
+    images = [image.draw() for image in prompt.images]
     with torch.inference_mode():
         logits = checkpoint.model(
             input_ids=torch.from_numpy(tokens)[None].to(device),
@@ -105,23 +107,26 @@ def _gap(reference: HFEngine, asked: Request, ids: tuple[int, ...], at: int, oth
 
 def _stages(engine: Any, prompt: Turn, pages: dict[int, Page]) -> Iterator[Check]:
     """A call over the pages, its observation, and how much of the second prompt the cache gave."""
-    constraint = SelectConstraint(tuple(pages), 2)
-    call = Request("check/stages", (prompt,), pages, {}, constraint, Sampling(max_new_tokens=64))
+    constraint = SelectCall(tuple(pages), 2)
+    call = Request(Conversation((prompt,), pages), "check/stages", constraint, Sampling(max_new_tokens=64))
     (said,) = _ask(engine, call)
     parsed = parse_call_text(said.raw, tuple(pages), 2)
-    problem = said.error or ", ".join(parsed.deviations)
+    problem = (str(said.error) if said.error else "") or ", ".join(parsed.deviations)
     required = engine.constrains or bool(said.error)
     yield Check("select call", not (problem and required), problem or f"valid: pages {list(parsed.pages)}")
     shown = observation([Excerpt(page=2, start=pages[2].start, text=pages[2].text)])
     turns = (prompt, Turn(kind="call", pages=parsed.pages), shown)
     written = {1: said.ids} if said.ids else {}
-    (answer,) = _ask(engine, Request("check/stages", turns, pages, written, sampling=Sampling(max_new_tokens=4)))
+    (answer,) = _ask(
+        engine, Request(Conversation(turns, pages, written), "check/stages", sampling=Sampling(max_new_tokens=4))
+    )
     engine.forget("check/stages")
     block = getattr(engine, "block_tokens", 1)
     shared = (said.prompt_tokens + max(0, said.completion_tokens - 1)) // block * block
     rate = answer.cached_tokens / shared if shared else 0.0
     detail = (
-        answer.error or f"{answer.cached_tokens} of {shared} tokens of the first stage came from the cache ({rate:.0%})"
+        str(answer.error or "")
+        or f"{answer.cached_tokens} of {shared} tokens of the first stage came from the cache ({rate:.0%})"
     )
     # a remote server may keep its counts to itself; in this process the cache must work
     yield Check("second stage", not answer.error and (rate >= 0.9 or not hasattr(engine, "block_tokens")), detail)

@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seer.errors import DocumentNotFound, EngineError, PromptTooLong, SeerError
+from seer.errors import DocumentNotFound, EngineError, SeerError
 from seer.reading.policy import ReadingPolicy
-from seer.schema import Answer, Document
+from seer.schema import Answer, Document, Failure
 from seer.serving import reply
 from seer.serving.chat import Asked, read_chat
 from seer.serving.files import FileStore, StoredFile
@@ -80,10 +81,8 @@ class Server:
         usage = answer.usage
         facts |= {"answer": str(answer.status), "pages": len(document.pages), "selected": len(answer.selected_pages)}
         facts |= {"prompt_tokens": usage.prompt, "full_text_tokens": usage.full_text, "cached_tokens": usage.cached}
-        if answer.fault == "request":
-            raise PromptTooLong(answer.cause)
-        if reply.engine_failed(answer):
-            raise EngineError(answer.cause)
+        if answer.failure is not None:
+            raise ReadingFailed(answer.failure)
         return document, answer
 
     async def _streamed(self, asked: Asked, owner: str, reply_id: str, request: Request) -> Response:
@@ -226,6 +225,27 @@ NO_SUCH_ADDRESS = (
 )
 
 
+STATUS_OF_FAILURE = {
+    "busy": (429, "rate_limit_error", "too_many_requests"),
+    "unavailable": (503, "server_error", "engine_unavailable"),
+    "timeout": (504, "server_error", "timeout"),
+    "too_long": (400, "invalid_request_error", "context_length_exceeded"),
+    "refused": (400, "invalid_request_error", "request_refused"),
+    "engine": (502, "server_error", "engine_failed"),
+    "protocol": (502, "server_error", "invalid_model_output"),
+    "input": (400, "invalid_request_error", "invalid_input"),
+}
+"""HTTP status, error type and error code by `Failure.kind`."""
+
+
+class ReadingFailed(SeerError, RuntimeError):
+    """A reading that failed; its record decides the status of the reply."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.public)
+        self.failure = failure
+
+
 class ClientGone(Exception):
     """The client hung up; nobody reads what is sent."""
 
@@ -240,14 +260,13 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
         return error.status_code, reply.error_body(said, "invalid_request_error", "bad_request")
     if isinstance(error, (ClientGone, ClientDisconnect)):
         return 499, reply.error_body("the client hung up", "invalid_request_error", "client_gone")
+    if isinstance(error, EngineError):
+        error = ReadingFailed(Failure.of(error))
+    if isinstance(error, ReadingFailed):
+        status, kind, code = STATUS_OF_FAILURE[error.failure.kind]
+        return status, reply.error_body(error.failure.public, kind, code)
     if isinstance(error, TimeoutError):
         return 504, reply.error_body("reading took longer than this server allows", "server_error", "timeout")
-    if isinstance(error, PromptTooLong):
-        return 400, reply.error_body(str(error), "invalid_request_error", "context_length_exceeded")
-    if isinstance(error, EngineError):
-        if error.retryable:
-            return 429, reply.error_body(str(error), "rate_limit_error", "too_many_requests")
-        return 502, reply.error_body(str(error), "server_error", "engine_failed")
     if isinstance(error, ModelUnknown):
         return 404, reply.error_body(str(error), "invalid_request_error", "model_not_found")
     if isinstance(error, DocumentNotFound):
@@ -260,8 +279,16 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
 async def _respond(request: Request, error: Exception) -> Response:
     status, body = describe_error(error)
     request.state.facts["error"] = body["error"]["code"]
-    headers = dict(getattr(error, "headers", None) or {})  # the methods that a path allows, for one
-    return _json_response(body, status, headers | ({"Retry-After": "1"} if status == 429 else {}))
+    headers = dict(getattr(error, "headers", None) or {})  # e.g. the methods that a path allows
+    if status in (429, 503):
+        headers["Retry-After"] = str(math.ceil(max(1.0, retry_after_s(error))))
+    return _json_response(body, status, headers)
+
+
+def retry_after_s(error: BaseException) -> float:
+    """Seconds that the engine behind an error asks to wait; 0 if it names none."""
+    failure = Failure.of(error) if isinstance(error, EngineError) else getattr(error, "failure", None)
+    return failure.retry_after_s if failure is not None else 0.0
 
 
 def _json_response(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:

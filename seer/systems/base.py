@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from seer.engines.base import Engine
 from seer.errors import InputError, SeerError
-from seer.reading.conversation import Conversation, converse
+from seer.reading.conversation import ReadingLoop, converse
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader, read_batch
-from seer.schema import Answer, Document, PageStyle, Status
+from seer.schema import Answer, Document, Failure, PageStyle, Status
 from seer.selection.base import ModelPlusLexical, OraclePages, Selector, build_selector
 
 
@@ -71,7 +71,7 @@ class ReadingSystem:
                     converse(document, task.question, self.reader.engine, selector, policy, query=task.query)
                 )
             except SeerError as error:
-                answers[index] = Answer(text="", status=Status.FAILED, cause=str(error))
+                answers[index] = Answer(text="", status=Status.FAILED, cause=str(error), failure=Failure.of(error))
         read = read_batch(conversations.values(), self.reader.engine)
         answers.update(zip(conversations, read, strict=True))
         return [answers[index] for index in range(len(tasks))]
@@ -85,12 +85,12 @@ class ReadingSystem:
         return self.reader.policy.model_copy(update=changes)
 
 
-def _failing_alone(conversation: Conversation) -> Conversation:
+def _failing_alone(conversation: ReadingLoop) -> ReadingLoop:
     """The conversation; what it raises is its own answer and stops no other."""
     try:
         return (yield from conversation)
     except SeerError as error:
-        return Answer(text="", status=Status.FAILED, cause=str(error))
+        return Answer(text="", status=Status.FAILED, cause=str(error), failure=Failure.of(error))
 
 
 def _matched(selector: Selector | ModelPlusLexical | None, task: Task) -> Selector | ModelPlusLexical | None:

@@ -25,7 +25,7 @@ def two_rounds(request: Request) -> str:
     """Selects page 1, thinks, selects page 2, thinks, answers."""
     if request.constraint is not None and request.constraint.required:
         return f"<tool_call>{render_call((1,))}</tool_call>"
-    if request.constraint is not None and len(request.turns) < 4:
+    if request.constraint is not None and len(request.prompt.turns) < 4:
         return f"<think>On page [two].</think><tool_call>{render_call((2,))}</tool_call>"
     return "<think>There it is.</think>\n482139<|user|>"
 

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
+from fakes import error_text
 
-from seer.engines.base import Generation, Request
+from seer.engines.base import Conversation, Generation, Request
 from seer.engines.batched import BatchedEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError
@@ -18,7 +19,7 @@ WAIT_S = 30
 
 
 def request(name: str) -> Request:
-    return Request(name, (Turn(kind="prompt", text="?"),), {})
+    return Request(Conversation((Turn(kind="prompt", text="?"),)), name)
 
 
 class Noting(ScriptedEngine):
@@ -31,11 +32,11 @@ class Noting(ScriptedEngine):
         self._first = first or (lambda: self.go.wait(WAIT_S))
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        self.batches.append([one.conversation for one in requests])
+        self.batches.append([one.session for one in requests])
         self.begun.set()
         if len(self.batches) == 1:
             self._first()
-        return [Generation(parts=(("", one.conversation),)) for one in requests]
+        return [Generation(parts=(("", one.session),)) for one in requests]
 
 
 def test_what_waits_together_goes_together_and_whoever_has_gone_is_not_computed():
@@ -94,7 +95,7 @@ def test_a_batch_that_fails_fails_alone(error, said):
         return [await engine.generate_one(request(name)) for name in "ab"]
 
     failed, fine = asyncio.run(run())
-    assert (failed.finish, failed.error, fine.raw) == ("error", said, "b")
+    assert (failed.finish, error_text(failed), fine.raw) == ("error", said, "b")
     engine.close()
 
 

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fakes import make_document
+from fakes import error_text, make_document
 
-from seer.engines.base import Request, Sampling, SelectConstraint
+from seer.engines.base import Conversation, Request, Sampling, SelectCall
 from seer.engines.hf.engine import HFEngine, TextStream
-from seer.errors import InputError
+from seer.errors import InputError, PromptTooLong
 from seer.protocol.call import parse_call_text, render_call
 from seer.protocol.control import CONTROL
 from seer.reading.policy import ReadingPolicy
@@ -28,7 +28,7 @@ def engine(small_checkpoint) -> HFEngine:
 
 def prompt(question: str, pages=(1, 2, 3), **options) -> Request:
     turns = (Turn(kind="prompt", text=question, pages=pages),)
-    return Request(question, turns, {n: DOCUMENT.page(n) for n in pages}, **options)
+    return Request(Conversation(turns, {n: DOCUMENT.page(n) for n in pages}), question, **options)
 
 
 def test_greedy_equals_transformers_generate(engine, small_checkpoint):
@@ -36,8 +36,8 @@ def test_greedy_equals_transformers_generate(engine, small_checkpoint):
     import torch
 
     request = prompt("What does item 2 cost?", sampling=Sampling(max_new_tokens=32))
-    encoded = engine.encoder.encode(request.turns, request.page_sizes)
-    images = [request.pages[slot.page].image() for slot in encoded.slots]
+    encoded = engine.encoder.encode(request.prompt.turns, request.prompt.page_sizes)
+    images = [request.prompt.pages[slot.page].image() for slot in encoded.slots]
     with torch.inference_mode():
         expected = small_checkpoint.model.generate(
             input_ids=torch.from_numpy(encoded.ids.astype(np.int64))[None],
@@ -59,7 +59,7 @@ def test_greedy_equals_transformers_generate(engine, small_checkpoint):
 @pytest.mark.parametrize("pages", [(1,), (1, 2, 3, 4, 5, 6)])
 @pytest.mark.parametrize("limit", [1, 3, None])
 def test_an_untrained_model_makes_valid_calls(engine, pages, limit):
-    constraint = SelectConstraint(pages, limit)
+    constraint = SelectCall(pages, limit)
     sampling = Sampling(max_new_tokens=128, temperature=1.5)
     requests = [
         prompt(f"question {n}", pages, constraint=constraint, sampling=Sampling(128, 1.5, seed=n)) for n in range(6)
@@ -74,7 +74,7 @@ def test_only_pages_on_offer_can_be_selected(engine):
     """A second round offers what is left: numbers need not start at 1 nor be neighbours."""
     allowed = (2, 5)
     for seed in range(5):
-        request = prompt(f"q{seed}", constraint=SelectConstraint(allowed), sampling=Sampling(128, 2.0, seed=seed))
+        request = prompt(f"q{seed}", constraint=SelectCall(allowed), sampling=Sampling(128, 2.0, seed=seed))
         (generation,) = engine.generate([request])
         parsed = parse_call_text(generation.raw, allowed)
         assert parsed.deviations == ()
@@ -100,7 +100,7 @@ def test_a_call_that_is_not_required_comes_at_once_or_after_thinking(engine):
         gate.mask(logits)
         return torch.isfinite(logits)
 
-    gate = engine._grammars.gate(SelectConstraint((1, 2), 2, required=False))
+    gate = engine._grammars.gate(SelectCall((1, 2), 2, required=False))
     assert allowed(gate)[opening] and allowed(gate)[think]
     assert not allowed(gate)[[token for token in suppressed if token != opening]].any()
     assert not gate.accept(think)
@@ -118,7 +118,7 @@ def test_a_call_that_is_not_required_comes_at_once_or_after_thinking(engine):
     assert gate.accept(encoder.control(CONTROL.close_call))
 
 
-@pytest.mark.parametrize("constraint", [None, SelectConstraint((1, 2), 2)])
+@pytest.mark.parametrize("constraint", [None, SelectCall((1, 2), 2)])
 def test_thinking_opens_no_way_to_a_call_where_none_is_allowed(engine, constraint):
     gate = engine._grammars.gate(constraint)
     if constraint is None:
@@ -149,8 +149,8 @@ def test_rows_that_end_early_leave_the_batch_and_keep_their_memory(small_checkpo
     }
 
     def go_on(name, said):
-        turns = (*first[name].turns, Turn(kind="call", pages=(1,)), Turn(kind="observation", text="so"))
-        return Request(name, turns, first[name].pages, {1: said.ids}, sampling=Sampling(6))
+        turns = (*first[name].prompt.turns, Turn(kind="call", pages=(1,)), Turn(kind="observation", text="so"))
+        return Request(Conversation(turns, first[name].prompt.pages, {1: said.ids}), name, sampling=Sampling(6))
 
     together = HFEngine(small_checkpoint, max_batch=6)
     said = dict(zip(first, together.generate(list(first.values())), strict=True))
@@ -201,7 +201,7 @@ def test_a_prompt_beyond_the_window_fails_alone_and_says_so(small_checkpoint):
     engine.max_positions = 400
     long, short = engine.generate([prompt("x" * 2000), prompt("q", sampling=Sampling(max_new_tokens=4))])
     assert long.finish == "error"
-    assert "the model has 400" in long.error
+    assert "the model has 400" in error_text(long)
     assert short.finish != "error"
 
 
@@ -229,14 +229,20 @@ def test_what_was_said_is_said_again(small_checkpoint):
     first = prompt("What?", (1, 2), sampling=sampling)
     (said,) = engine.generate([first])
     drawn = inner.images_encoded
-    again = Request("another", first.turns, first.pages, sampling=sampling)
+    again = Request(Conversation(first.prompt.turns, first.prompt.pages), "another", sampling=sampling)
     assert engine.generate([again, first]) == [said, said]
     assert (inner.images_encoded, engine.num_recalled) == (drawn, 2)
-    other_picture = Request("c", first.turns, {1: DOCUMENT.page(3), 2: DOCUMENT.page(2)}, sampling=sampling)
-    longer = Request("d", first.turns, first.pages, sampling=Sampling(max_new_tokens=5))
-    call = Request("e", first.turns, first.pages, constraint=SelectConstraint((1, 2)), sampling=sampling)
+    other_picture = Request(
+        Conversation(first.prompt.turns, {1: DOCUMENT.page(3), 2: DOCUMENT.page(2)}), "c", sampling=sampling
+    )
+    longer = Request(Conversation(first.prompt.turns, first.prompt.pages), "d", sampling=Sampling(max_new_tokens=5))
+    call = Request(
+        Conversation(first.prompt.turns, first.prompt.pages), "e", constraint=SelectCall((1, 2)), sampling=sampling
+    )
     heard: list[str] = []
-    streamed = Request("f", first.turns, first.pages, sampling=sampling, on_text=heard.append)
+    streamed = Request(
+        Conversation(first.prompt.turns, first.prompt.pages), "f", sampling=sampling, on_text=heard.append
+    )
     replies = engine.generate([other_picture, again, longer, call, streamed])
     assert engine.num_recalled == 3
     assert replies[1] is said
@@ -254,10 +260,16 @@ def test_a_page_that_cannot_be_drawn_fails_its_own_request(engine):
     bad = make_document(["nobody can draw this\n"])
     bad.page(1).attach(damaged)
     sampling = Sampling(max_new_tokens=4)
-    broken = Request("broken", (Turn(kind="prompt", text="q", pages=(1,)),), {1: bad.page(1)}, sampling=sampling)
+    broken = Request(
+        Conversation((Turn(kind="prompt", text="q", pages=(1,)),), {1: bad.page(1)}), "broken", sampling=sampling
+    )
     good = [prompt(f"question {n}", sampling=sampling) for n in range(2)]
     first, failed, second = engine.generate([good[0], broken, good[1]])
-    assert (failed.finish, failed.error, failed.too_long) == ("error", "page 1 is damaged", False)
+    assert (failed.finish, error_text(failed), isinstance(failed.error, PromptTooLong)) == (
+        "error",
+        "page 1 is damaged",
+        False,
+    )
     assert [first.ids, second.ids] == [engine.generate([one])[0].ids for one in good]
 
 
@@ -279,11 +291,11 @@ def test_what_memory_does_not_hold_together_is_read_one_by_one(engine, monkeypat
     heard: list[str] = []
     streamed = prompt("a stream", sampling=Sampling(max_new_tokens=6), on_text=heard.append)
     for one in asked:
-        engine.forget(one.conversation)
+        engine.forget(one.session)
     *said, told = engine.generate([*asked, streamed])
     assert [one.ids for one in said] == expected
     if after:  # what was streamed cannot be taken back
-        assert told.finish == "error" and told.error.startswith("CUDA out of memory. Tried to allocate 2 GiB; ")
+        assert told.finish == "error" and error_text(told).startswith("CUDA out of memory. Tried to allocate 2 GiB; ")
     else:
         assert "".join(heard) == "".join(text for _, text in told.parts)
 
@@ -291,7 +303,10 @@ def test_what_memory_does_not_hold_together_is_read_one_by_one(engine, monkeypat
 def test_what_is_kept_of_one_conversation_holds_nothing_of_others(small_checkpoint):
     engine = HFEngine(small_checkpoint, max_batch=4)
     turns = (Turn(kind="prompt", text="q", pages=(1,)),)
-    alike = [Request(f"c{n}", turns, {1: DOCUMENT.page(1)}, sampling=Sampling(max_new_tokens=3)) for n in range(4)]
+    alike = [
+        Request(Conversation(turns, {1: DOCUMENT.page(1)}), f"c{n}", sampling=Sampling(max_new_tokens=3))
+        for n in range(4)
+    ]
     engine.generate(alike)
     held = {memory.keys[0].untyped_storage().data_ptr() for memory in engine._memories.values()}
     sizes = [memory.keys[0].untyped_storage().nbytes() for memory in engine._memories.values()]

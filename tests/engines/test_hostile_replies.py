@@ -60,7 +60,7 @@ def check(said: Generation | None) -> None:
     """What was read can be shown, and its ids stand in the next request."""
     if said is not None:
         assert isinstance(said.raw, str)
-        small_encoder().encode(CALL.turns, CALL.page_sizes, {0: said.ids or ()})
+        small_encoder().encode(CALL.prompt.turns, CALL.prompt.page_sizes, {0: said.ids or ()})
 
 
 @pytest.mark.parametrize("ids", [5, "12", {"1": 2}, [-1], [2**31], [2**40], [None], [True], [1.0]])

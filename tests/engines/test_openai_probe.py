@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from serving_fakes import FakeServer, Say, serve
 
-from seer.engines.base import Request, SelectConstraint
+from seer.engines.base import Conversation, Request, SelectCall
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.openai.probe import choose_model
 from seer.errors import EngineError, InputError
@@ -192,9 +192,9 @@ def test_a_call_is_held_to_the_pages_of_its_request():
 
 @pytest.mark.parametrize("may_call", [False, True])
 def test_free_text_cannot_hold_control_tokens_that_mean_something_else_here(may_call):
-    constraint = SelectConstraint((1, 2), 1, required=False) if may_call else None
+    constraint = SelectCall((1, 2), 1, required=False) if may_call else None
     with engine_for(VLLM()) as (engine, server):
-        engine.generate([Request("c", PROMPT, PAGES, constraint=constraint)])
+        engine.generate([Request(Conversation(PROMPT, PAGES), "c", constraint=constraint)])
     body = server.asked[-1]
     assert body["stop_token_ids"] == [IDS[CONTROL.user], IDS[CONTROL.end_of_text]]
     allowed = {CONTROL.user, CONTROL.end_of_text, CONTROL.open_think, CONTROL.close_think}

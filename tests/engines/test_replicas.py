@@ -9,7 +9,7 @@ from fakes import make_document
 from serving_fakes import FakeServer, Say, serve
 
 from seer.cli.serve import open_engine
-from seer.engines.base import Request
+from seer.engines.base import Conversation, Request
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine
 from seer.errors import InputError
@@ -58,7 +58,7 @@ def test_when_a_replica_fails_the_others_take_over():
 def test_a_request_that_is_wrong_everywhere_rests_nobody():
     with ExitStack() as stack:
         engine, servers = replicated(stack, lambda body, n: Say(status=400), lambda body, n: Say(status=400))
-        (said,) = engine.generate([Request("c", (Turn(kind="prompt", text="?"),), {})])
+        (said,) = engine.generate([Request(Conversation((Turn(kind="prompt", text="?"),)), "c")])
         assert said.finish == "error"
         assert sum(len(server.asked) for server in servers) == 1
         assert engine.trouble() == ""

@@ -13,7 +13,7 @@ import pytest
 from fakes import draw_noise, make_document, small_encoder
 
 from seer.engines.background import BackgroundEngine, BackgroundLoop
-from seer.engines.base import Request
+from seer.engines.base import Conversation, Request
 from seer.engines.drawn import DrawnPages
 from seer.engines.vllm import engine as vllm
 from seer.errors import ConfigError, InputError, ModelError
@@ -106,8 +106,8 @@ def test_pages_are_drawn_beside_the_loop_in_which_vllm_replies():
     BackgroundEngine.__init__(engine, vllm._image_bytes)
     engine.encoder, engine._numbers, engine._llm = small_encoder(), itertools.count(), Replies()
     turns = (Turn(kind="prompt", text="what?", pages=(1, 2)),)
-    request = Request("c", turns, {page.number: page for page in document})
-    encoded = engine.encoder.encode(turns, request.page_sizes)
+    request = Request(Conversation(turns, {page.number: page for page in document}), "c")
+    encoded = engine.encoder.encode(turns, request.prompt.page_sizes)
     said = engine.run(engine._send(request, encoded, (), SimpleNamespace(structured_outputs=None)))
     engine._loop.close()
     assert said.prompt_tokens == len(encoded)

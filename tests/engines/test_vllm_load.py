@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
-from fakes import make_document
+from fakes import error_text, make_document
 
 from seer.engines.admission import Admission
-from seer.engines.base import Request, Sampling, SelectConstraint
+from seer.engines.base import Conversation, Request, Sampling, SelectCall
 from seer.engines.hf.engine import HFEngine
 from seer.errors import ConfigError
 from seer.protocol.call import parse_call_text
@@ -84,10 +84,10 @@ def test_the_engine_ends_with_a_parent_that_is_killed(small_checkpoint_dir, tmp_
 
 
 def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):
-    asked = Request("c", PROMPT, PAGES, sampling=Sampling(max_new_tokens=32))
+    asked = Request(Conversation(PROMPT, PAGES), "c", sampling=Sampling(max_new_tokens=32))
     (expected,) = HFEngine(small_checkpoint).generate([asked])
     (first,) = engine.generate([asked])
-    assert (first.error, first.ids) == ("", expected.ids)
+    assert (error_text(first), first.ids) == ("", expected.ids)
     assert first.prompt_tokens == expected.prompt_tokens
     (second,) = engine.generate([asked])
     assert second.ids == expected.ids
@@ -97,34 +97,40 @@ def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):
 def test_a_call_is_valid_by_construction_and_its_second_stage_rests_on_the_first(engine):
     document = make_document([f"{text} again" for text in TEXTS], width_px=280, height_px=196)
     pages = {page.number: page for page in document}
-    call = Request("d", PROMPT, pages, {}, SelectConstraint((1, 2, 3), 2), Sampling(max_new_tokens=64))
+    call = Request(Conversation(PROMPT, pages), "d", SelectCall((1, 2, 3), 2), Sampling(max_new_tokens=64))
     (said,) = engine.generate([call])
     parsed = parse_call_text(said.raw, (1, 2, 3), 2)
-    assert (said.error, parsed.deviations, said.finish) == ("", (), "stop")
+    assert (error_text(said), parsed.deviations, said.finish) == ("", (), "stop")
     shown = observation([Excerpt(page=n, start=document.page(n).start, text=document.page(n).text) for n in (2, 3)])
     turns = (*PROMPT, Turn(kind="call", pages=parsed.pages), shown)
-    (answer,) = engine.generate([Request("d", turns, pages, {1: said.ids}, sampling=Sampling(max_new_tokens=8))])
-    assert answer.error == ""
+    (answer,) = engine.generate(
+        [Request(Conversation(turns, pages, {1: said.ids}), "d", sampling=Sampling(max_new_tokens=8))]
+    )
+    assert error_text(answer) == ""
     assert answer.cached_tokens >= whole_blocks(said.prompt_tokens + len(said.ids) - 1, engine)
 
 
 def test_sampled_calls_stay_valid(engine):
     """New pages, too many for one step: some prompts are computed in parts, with which a seeded request on a CPU ended vLLM."""
-    constraint = SelectConstraint((1, 3), 2)
+    constraint = SelectCall((1, 3), 2)
     asked = []
     for seed in range(20):
         pages = make_document([f"{seed} {text}" for text in TEXTS], width_px=280, height_px=196)
         shown = {page.number: page for page in pages}
-        asked.append(Request(f"s{seed}", PROMPT, shown, {}, constraint, Sampling(64, temperature=1.5, seed=seed)))
+        asked.append(
+            Request(Conversation(PROMPT, shown), f"s{seed}", constraint, Sampling(64, temperature=1.5, seed=seed))
+        )
     for said in engine.generate(asked):
         assert not parse_call_text(said.raw, (1, 3), 2).deviations, said
 
 
 def test_where_a_call_is_not_required_the_first_token_decides(engine, small_checkpoint):
-    asked = Request("o", PROMPT, PAGES, {}, SelectConstraint((1, 2), 2, required=False), Sampling(max_new_tokens=16))
+    asked = Request(
+        Conversation(PROMPT, PAGES), "o", SelectCall((1, 2), 2, required=False), Sampling(max_new_tokens=16)
+    )
     (expected,) = HFEngine(small_checkpoint).generate([asked])
     (said,) = engine.generate([asked])
-    assert (said.error, said.ids, said.parts) == ("", expected.ids, expected.parts)
+    assert (error_text(said), said.ids, said.parts) == ("", expected.ids, expected.parts)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
@@ -142,9 +148,11 @@ def test_thinking_may_come_before_a_call(engine, temperature, monkeypatch):
         return await send(request, encoded, after, sampling)
 
     monkeypatch.setattr(engine, "_send", steered)
-    constraint = SelectConstraint((1, 2), 2, required=False)
-    (said,) = engine.generate([Request("w", PROMPT, PAGES, {}, constraint, Sampling(64, temperature, seed=3))])
-    assert (said.error, said.finish) == ("", "stop")
+    constraint = SelectCall((1, 2), 2, required=False)
+    (said,) = engine.generate(
+        [Request(Conversation(PROMPT, PAGES), "w", constraint, Sampling(64, temperature, seed=3))]
+    )
+    assert (error_text(said), said.finish) == ("", "stop")
     names = [name for name, _ in said.parts if name]
     assert names == [CONTROL.open_think, CONTROL.close_think, CONTROL.open_call, CONTROL.close_call]
     thought, call = split_thought(said, engine.encoder)
@@ -155,7 +163,7 @@ def test_thinking_may_come_before_a_call(engine, temperature, monkeypatch):
 
 def test_text_streams_in_pieces_that_join_to_the_whole(engine):
     pieces: list[str] = []
-    asked = Request("t", PROMPT, PAGES, sampling=Sampling(max_new_tokens=24), on_text=pieces.append)
+    asked = Request(Conversation(PROMPT, PAGES), "t", sampling=Sampling(max_new_tokens=24), on_text=pieces.append)
     (said,) = engine.generate([asked])
     assert len(pieces) > 1
     assert "".join(text for _, text in said.parts).startswith("".join(pieces))
@@ -173,12 +181,12 @@ def test_many_conversations_at_once_do_not_mix(engine):
 
 
 def test_a_request_that_fails_leaves_the_others_alone(engine):
-    long = Request("l", (Turn(kind="prompt", text="word " * 6000),), {}, sampling=Sampling(max_new_tokens=4))
-    fine = Request("f", PROMPT, PAGES, sampling=Sampling(max_new_tokens=4))
+    long = Request(Conversation((Turn(kind="prompt", text="word " * 6000),)), "l", sampling=Sampling(max_new_tokens=4))
+    fine = Request(Conversation(PROMPT, PAGES), "f", sampling=Sampling(max_new_tokens=4))
     failed, served = engine.generate([long, fine])
     assert failed.finish == "error"
-    assert "max_model_len=4096" in failed.error
-    assert served.error == ""
+    assert "max_model_len=4096" in error_text(failed)
+    assert error_text(served) == ""
 
 
 def test_a_cancelled_conversation_takes_its_request_back(engine):
@@ -203,23 +211,25 @@ def test_a_cancelled_conversation_takes_its_request_back(engine):
 def test_a_request_may_take_only_so_long(engine):
     engine.timeout_s, kept = 0.05, engine.timeout_s
     try:
-        (said,) = engine.generate([Request("slow", PROMPT, PAGES, sampling=Sampling(max_new_tokens=2000))])
+        (said,) = engine.generate(
+            [Request(Conversation(PROMPT, PAGES), "slow", sampling=Sampling(max_new_tokens=2000))]
+        )
     finally:
         engine.timeout_s = kept
     assert said.finish == "error"
-    assert "0.05 s" in said.error
+    assert "0.05 s" in error_text(said)
 
 
 def test_more_than_may_wait_are_refused_at_once(engine):
     door = engine.admission
     engine.admission = Admission(1, 1)
     try:
-        asked = [Request(f"w{n}", PROMPT, PAGES, sampling=Sampling(max_new_tokens=4)) for n in range(4)]
+        asked = [Request(Conversation(PROMPT, PAGES), f"w{n}", sampling=Sampling(max_new_tokens=4)) for n in range(4)]
         said = engine.generate(asked)
     finally:
         engine.admission = door
     assert [generation.finish == "error" for generation in said] == [False, False, True, True]
-    assert "try again later" in said[-1].error
+    assert "try again later" in error_text(said[-1])
 
 
 def test_a_misspelt_argument_is_named_before_anything_starts(small_checkpoint_dir):

@@ -13,9 +13,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import make_document, small_encoder
+from fakes import error_text, make_document, small_encoder
 
-from seer.engines.base import Generation, Request, Sampling, SelectConstraint
+from seer.engines.base import Conversation, Generation, Request, Sampling, SelectCall
 from seer.engines.vllm import engine as vllm
 from seer.errors import ConfigError, ModelError
 from seer.protocol.call import render_call
@@ -144,11 +144,11 @@ def text(words: str) -> list[int]:
 
 
 def request(**more: Any) -> Request:
-    return Request("c", PROMPT, PAGES, **{"sampling": Sampling(max_new_tokens=64), **more})
+    return Request(Conversation(PROMPT, PAGES), "c", **{"sampling": Sampling(max_new_tokens=64), **more})
 
 
 CALLED = [CALL, *text(render_call((1, 3))), END_CALL]
-MAY_CALL = SelectConstraint((1, 2, 3), 2, required=False)
+MAY_CALL = SelectCall((1, 2, 3), 2, required=False)
 
 
 # ── One request ──────────────────────────────────────────────────────────────────────────────────
@@ -172,13 +172,13 @@ def test_images_go_by_their_hash_with_one_placeholder_each_and_are_drawn_once(st
 
 def test_a_prompt_without_pages_sends_no_pictures(stand_in):
     with engine_for(saying(text("fine"))) as (engine, llm):
-        engine.generate([Request("c", (Turn(kind="prompt", text="What?"),), {})])
+        engine.generate([Request(Conversation((Turn(kind="prompt", text="What?"),)), "c")])
     assert llm.asked[0][0].keys() == {"prompt_token_ids"}
 
 
 def test_a_call_is_constrained_and_the_stop_token_behind_it_is_no_part_of_it(stand_in):
     with engine_for(saying([*CALLED, USER])) as (engine, llm):
-        (said,) = engine.generate([request(constraint=SelectConstraint((1, 3), 2))])
+        (said,) = engine.generate([request(constraint=SelectCall((1, 3), 2))])
     assert (said.ids, said.finish, said.completion_tokens) == (tuple(CALLED), "stop", len(CALLED) + 1)
     sampling = llm.asked[0][1]
     assert '"3"' in sampling.structured_outputs.structural_tag.replace("\\", "")
@@ -222,7 +222,7 @@ THOUGHT = [*text("hm"), END_THINK]
 def test_a_further_call_may_come_at_once_or_after_thinking_or_not(stand_in, replies, whole):
     with engine_for(saying(*replies)) as (engine, llm):
         (said,) = engine.generate([request(constraint=MAY_CALL)])
-    assert (said.error, said.ids, said.completion_tokens) == ("", tuple(whole), sum(map(len, replies)))
+    assert (error_text(said), said.ids, said.completion_tokens) == ("", tuple(whole), sum(map(len, replies)))
     assert said.parts == tuple(ENCODER.split(whole))
     assert len(llm.asked) == len(replies)
     begin = llm.asked[0][0]["prompt_token_ids"]
@@ -258,7 +258,7 @@ def test_a_prompt_without_room_for_an_answer_is_refused_with_what_to_change(stan
     with engine_for(saying()) as (engine, llm):
         said = one(engine, sampling=Sampling(max_new_tokens=4090))
     assert (said.finish, said.retryable) == ("error", False)
-    assert "4090 may follow; vLLM was started with max_model_len=4096: use fewer pages" in said.error
+    assert "4090 may follow; vLLM was started with max_model_len=4096: use fewer pages" in error_text(said)
     assert not llm.asked
 
 
@@ -267,13 +267,13 @@ def test_images_of_another_size_than_counted_are_refused(stand_in, monkeypatch):
     with engine_for(saying(text("x"))) as (engine, _):
         said = one(engine)
     count = len(ENCODER.encode(PROMPT, SIZES))
-    assert f"vLLM made {count + 3} tokens of a prompt that takes {count}" in said.error
+    assert f"vLLM made {count + 3} tokens of a prompt that takes {count}" in error_text(said)
 
 
 def test_a_request_that_vllm_aborts_may_be_tried_again(stand_in):
     with engine_for(saying(text("half"), finish="abort")) as (engine, _):
         said = one(engine)
-    assert (said.error, said.retryable) == ("vLLM ended the request with 'abort'", True)
+    assert (error_text(said), said.retryable) == ("vLLM ended the request with 'abort'", True)
 
 
 def test_what_vllm_raises_fails_one_request_and_no_other(stand_in):
@@ -285,10 +285,10 @@ def test_what_vllm_raises_fails_one_request_and_no_other(stand_in):
     with engine_for(script) as (engine, llm):
         bad = request(sampling=Sampling(max_new_tokens=8, temperature=1.0))
         failed, fine = engine.generate([bad, request()])
-        assert (failed.error, fine.raw) == ("vLLM: the grammar does not compile", "fine")
+        assert (error_text(failed), fine.raw) == ("vLLM: the grammar does not compile", "fine")
         assert engine.trouble() == ""
         llm.errored = True
-        assert one(engine, sampling=bad.sampling).error == "the vLLM engine process has ended; start it again"
+        assert error_text(one(engine, sampling=bad.sampling)) == "the vLLM engine process has ended; start it again"
 
 
 def test_an_engine_that_ends_in_silence_fails_what_waits_for_it(stand_in, monkeypatch):
@@ -301,7 +301,7 @@ def test_an_engine_that_ends_in_silence_fails_what_waits_for_it(stand_in, monkey
             yield
 
         llm.generate = hanging  # type: ignore[method-assign,assignment]
-        assert one(engine).error == "the vLLM engine process has ended; start it again"
+        assert error_text(one(engine)) == "the vLLM engine process has ended; start it again"
         assert engine.admission.under_way == 0
 
 
@@ -318,7 +318,7 @@ def test_a_request_that_takes_too_long_is_taken_back(stand_in):
     with engine_for(saying(), timeout_s=0.05) as (engine, llm):
         llm.generate = hanging  # type: ignore[method-assign,assignment]
         said = one(engine)
-        assert said.error == "vLLM took longer than the 0.05 s that a request may take"
+        assert error_text(said) == "vLLM took longer than the 0.05 s that a request may take"
         assert taken_back.wait(WAIT_S)
         assert engine.admission.under_way == 0
 
@@ -327,7 +327,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(stand_in):
     with engine_for(lambda *_: Writes(text("x")), max_concurrent=1, max_waiting=1) as (engine, _):
         said = engine.generate([request()] * 3)
     assert [reply.finish for reply in said] == ["stop", "stop", "error"]
-    assert said[2].retryable and "try again later" in said[2].error
+    assert said[2].retryable and "try again later" in error_text(said[2])
 
 
 # ── The start and the end ────────────────────────────────────────────────────────────────────────

@@ -68,8 +68,8 @@ def test_probes_are_taken_once_for_what_a_run_holds(tmp_path):
     engine.requests.clear()
     assert probe_run(records(5), system, tmp_path) == 3
     assert [request.sampling.max_new_tokens for request in engine.requests] == [1, 1, 1]
-    assert len({request.conversation for request in engine.requests}) == 3
-    assert set(engine.forgotten) >= {request.conversation for request in engine.requests}
+    assert len({request.session for request in engine.requests}) == 3
+    assert set(engine.forgotten) >= {request.session for request in engine.requests}
     with (tmp_path / PROBES_NAME).open("a", encoding="utf-8") as file:
         file.write('{"id": "torn')
     assert probe_run(records(5), system, tmp_path) == 0
@@ -94,14 +94,14 @@ def test_a_text_run_is_probed_with_its_text(tmp_path):
     system = make_system("text")
     predict(records(1), system, tmp_path)
     probe_run(records(1), system, tmp_path)
-    (turn,) = system.reader.engine.requests[-1].turns
+    (turn,) = system.reader.engine.requests[-1].prompt.turns
     assert (turn.pages, turn.excerpts[0].text) == ((), SENTENCE * 200)
 
 
 def test_a_failing_probe_is_an_error(tmp_path):
     system = make_system()
     predict(records(1), system, tmp_path)
-    system.reader.engine.generate = lambda requests: [Generation(finish="error", error="out of memory")]
+    system.reader.engine.generate = lambda requests: [Generation.failed(EngineError("out of memory"))]
     with pytest.raises(EngineError, match="'hotpotqa-0' failed: out of memory"):
         probe_run(records(1), system, tmp_path)
 

@@ -36,7 +36,7 @@ def prompts(system: str, mode: str, out) -> dict[str, Turn]:
     predict(records, reading, out)
     firsts = {}
     for request in engine.requests:
-        firsts.setdefault(request.conversation.partition("-1#")[0], request.turns[0])
+        firsts.setdefault(request.session.partition("-1#")[0], request.prompt.turns[0])
     return firsts
 
 

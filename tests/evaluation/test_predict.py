@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.errors import ConfigError, EngineError, InputError
+from seer.errors import ConfigError, EngineError, InputError, PromptTooLong
 from seer.evaluation.benchmarks.longbench import LongBenchRecord, score_folder
 from seer.evaluation.files import RunFolder, read_manifest, read_predictions, to_line
 from seer.evaluation.runs.longbench import PredictOptions, predict
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
 from seer.evaluation.runs.truncation import cut_middle
-from seer.schema import Answer, Excerpt, Prediction, Status, Step, Turn, Usage
+from seer.schema import Answer, Excerpt, Failure, Prediction, Status, Step, Turn, Usage
 from seer.systems.base import Task, build_system
 
 
@@ -116,11 +116,13 @@ def test_one_question_that_cannot_be_asked_fails_alone():
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "again"), [("engine", "call", True), ("request", "prompt", False), ("", "call", False)]
+    ("error", "kind", "again"),
+    [(EngineError("broke"), "call", True), (PromptTooLong("long"), "prompt", False), (None, "call", False)],
 )
-def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(fault, kind, again):
+def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(error, kind, again):
     step = Step(turn=Turn(kind=kind), finish="stop" if kind == "call" else "")
-    answer = Answer(text="", status=Status.FAILED, cause="why", fault=fault, trace=(step,))
+    failure = Failure.of(error) if error else None
+    answer = Answer(text="", status=Status.FAILED, cause="why", failure=failure, trace=(step,))
     assert is_worth_retrying(answer) == again
 
 

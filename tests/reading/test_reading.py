@@ -10,11 +10,11 @@ from fakes import make_document, small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.engines.base import Generation, Request
+from seer.engines.base import Generation, Request, split_reasoning
 from seer.engines.scripted import ScriptedEngine, oracle_script
 from seer.errors import EngineError, InputError
 from seer.protocol.call import render_call
-from seer.reading.conversation import Conversation, split_answer
+from seer.reading.conversation import ReadingLoop
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader, read_one
 from seer.schema import Status
@@ -59,7 +59,7 @@ def test_usage_counts_what_the_last_prompt_held():
     asked = reader(oracle_script(pages=(1, 3), answer="x"))
     usage = asked.ask(DOCUMENT, "What?").usage
     last = asked.engine.requests[-1]
-    encoded = small_encoder().encode(last.turns, last.page_sizes, last.written)
+    encoded = small_encoder().encode(last.prompt.turns, last.prompt.page_sizes, last.prompt.written)
     assert usage.prompt == len(encoded)
     assert usage.vision == 3 * 12
     assert 0 < usage.retrieved < usage.prompt
@@ -70,8 +70,8 @@ def test_the_second_request_continues_the_first():
     asked = reader(oracle_script(pages=(2,), answer="brown"))
     asked.ask(DOCUMENT, "Which colour?")
     first, second = asked.engine.requests
-    assert second.turns[: len(first.turns)] == first.turns
-    assert second.conversation == first.conversation
+    assert second.prompt.turns[: len(first.prompt.turns)] == first.prompt.turns
+    assert second.session == first.session
 
 
 def test_without_retrieval_the_selection_is_acknowledged():
@@ -137,7 +137,7 @@ def test_reask_asks_again_and_does_not_show_the_model_its_fault():
     answer = asked.ask(DOCUMENT, "q")
     assert answer.selected_pages == (1,)
     assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [("out_of_range", "duplicate"), ()]
-    assert asked.engine.requests[0].turns == asked.engine.requests[1].turns
+    assert asked.engine.requests[0].prompt.turns == asked.engine.requests[1].prompt.turns
     assert asked.engine.requests[1].sampling.temperature > 0  # greedy would say the same again
 
 
@@ -203,9 +203,9 @@ def test_a_model_may_think_before_it_calls_again():
     assert [citation.quote for citation in answer.citations] == ["The desk is brown."]
     # what was written stands in the next prompt as the very ids
     last = asked.engine.requests[-1]
-    encoded = small_encoder().encode(last.turns, last.page_sizes, last.written)
-    assert answer.usage.prompt == len(encoded) and {1, 3, 4} == {*last.written}
-    assert encoded.ids.tolist() == small_encoder().encode(last.turns, last.page_sizes).ids.tolist()
+    encoded = small_encoder().encode(last.prompt.turns, last.prompt.page_sizes, last.prompt.written)
+    assert answer.usage.prompt == len(encoded) and {1, 3, 4} == {*last.prompt.written}
+    assert encoded.ids.tolist() == small_encoder().encode(last.prompt.turns, last.prompt.page_sizes).ids.tolist()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def eager(request: Request) -> str:
     """Asks for as much as it may, as often as it may, and thinks about it."""
     if request.constraint is None:
         return "x<|user|>"
-    thought = "" if request.constraint.required else f"<think>{request.turns[0].text * 3}</think>"
+    thought = "" if request.constraint.required else f"<think>{request.prompt.turns[0].text * 3}</think>"
     return f"{thought}<tool_call>{render_call(request.constraint.allowed[: request.constraint.max_pages])}</tool_call>"
 
 
@@ -293,12 +293,12 @@ def test_a_forced_selection_makes_no_call_request():
     answer = asked.ask(DOCUMENT, "q")
     assert answer.selected_pages == (2,)
     assert len(asked.engine.requests) == 1
-    assert asked.engine.requests[0].turns[1].pages == (2,)
+    assert asked.engine.requests[0].prompt.turns[1].pages == (2,)
 
 
 def test_one_failing_request_fails_only_its_own_question():
     def script(request: Request) -> str:
-        if "bad" in request.turns[0].text:
+        if "bad" in request.prompt.turns[0].text:
             raise EngineError("the server hung up")
         return oracle_script(answer="fine")(request)
 
@@ -317,7 +317,7 @@ def test_running_out_of_tokens_is_a_failure_with_a_cause():
 def test_a_conversation_that_is_cancelled_twice_is_closed_all_the_same():
     go_on = threading.Event()
 
-    def slow() -> Conversation:
+    def slow() -> ReadingLoop:
         try:
             go_on.wait(20)
             yield []
@@ -356,7 +356,7 @@ def test_an_empty_question_is_refused(question):
     ],
 )
 def test_thinking_and_answer_are_told_apart_by_control_tokens(parts, expected):
-    assert split_answer(parts) == expected
+    assert split_reasoning(parts) == expected
 
 
 def test_bm25_adds_its_best_page_where_the_words_agree():
@@ -365,7 +365,7 @@ def test_bm25_adds_its_best_page_where_the_words_agree():
     asked = reader(calls(render_call((2,))), ModelPlusLexical())
     answer = asked.ask(DOCUMENT, "The monitor costs?")
     assert answer.selected_pages == (2, 3)
-    assert asked.engine.requests[-1].turns[1].pages == (2, 3)
+    assert asked.engine.requests[-1].prompt.turns[1].pages == (2, 3)
     unlike = reader(calls(render_call((2,))), ModelPlusLexical()).ask(
         DOCUMENT, "Whose idea was this arrangement anyway?"
     )
@@ -391,7 +391,7 @@ def test_a_document_cannot_speak_in_the_models_voice():
         assert answer.text == "fine"
         assert answer.selected_pages == (1,)
         last = asked.engine.requests[-1]
-        encoded = encoder.encode(last.turns, last.page_sizes, last.written)
+        encoded = encoder.encode(last.prompt.turns, last.prompt.page_sizes, last.prompt.written)
         seen.append([int(i) for i in encoded.ids if int(i) in encoder.added_ids])
         assert answer.usage.vision == 2 * 12
     assert seen[0] == seen[1]
@@ -432,7 +432,7 @@ def test_selectors_look_for_the_bare_question():
     policy = ReadingPolicy(selector_pages=1)
     conversation = converse(DOCUMENT, wrapped, engine, build_selector("bm25"), policy, query="monitor curved?")
     assert read_batch([conversation], engine)[0].selected_pages == (3,)
-    assert engine.requests[0].turns[0].text == wrapped
+    assert engine.requests[0].prompt.turns[0].text == wrapped
 
 
 def test_a_scripted_engine_keeps_only_the_last_that_were_asked(monkeypatch):
@@ -440,5 +440,9 @@ def test_a_scripted_engine_keeps_only_the_last_that_were_asked(monkeypatch):
     asked = reader(oracle_script(answer="x"))
     for number in range(4):
         asked.ask(DOCUMENT, f"question {number}")
-    assert [request.turns[0].text for request in asked.engine.requests] == ["question 2", "question 3", "question 3"]
+    assert [request.prompt.turns[0].text for request in asked.engine.requests] == [
+        "question 2",
+        "question 3",
+        "question 3",
+    ]
     assert len(asked.engine.forgotten) == 3

@@ -9,6 +9,7 @@ from fakes import make_document, small_encoder
 
 from seer.engines.base import Generation, Request
 from seer.engines.scripted import ScriptedEngine, oracle_script
+from seer.errors import EngineError
 from seer.evaluation.runs.loop import is_worth_retrying
 from seer.reading.conversation import converse
 from seer.reading.policy import ReadingPolicy
@@ -57,7 +58,7 @@ class OneChunkFails(ScriptedEngine):
     failing = 0
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        failed = Generation(finish="error", error="the connection broke")
+        failed = Generation.failed(EngineError("the connection broke"))
         return [
             failed if index == self.failing and len(requests) > 1 else self._one(request)
             for index, request in enumerate(requests)
@@ -73,9 +74,10 @@ def test_whichever_chunk_fails_the_answer_says_why_and_may_be_asked_for_again(fa
     engine = OneChunkFails(oracle_script(), small_encoder(), max_positions=480)
     engine.failing = failing
     answer = Reader(engine, policy=SCANNED).ask(document, "q")
-    assert (answer.status, answer.cause, answer.fault) == (Status.FAILED, "the connection broke", "engine")
+    assert (answer.status, answer.cause) == (Status.FAILED, "the connection broke")
+    assert answer.failure is not None and answer.failure.kind == "engine"
     assert is_worth_retrying(answer)
-    assert {request.conversation for request in engine.requests} <= {*engine.forgotten}
+    assert {request.session for request in engine.requests} <= {*engine.forgotten}
 
 
 def test_a_scan_that_is_given_up_leaves_no_conversation_behind():
@@ -84,7 +86,7 @@ def test_a_scan_that_is_given_up_leaves_no_conversation_behind():
     conversation = converse(document, "q", engine, policy=SCANNED)
     asked = next(conversation)
     conversation.close()
-    assert {request.conversation for request in asked} <= {*engine.forgotten}
+    assert {request.session for request in asked} <= {*engine.forgotten}
 
 
 def test_of_too_many_pages_every_chunk_keeps_some_and_their_text_has_room():

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from seer.engines.base import Generation, Request
+from seer.errors import PromptTooLong
 from seer.serving.files import FileStore
 from seer.serving.server import describe_error
 from seer.serving.stream import Stream
@@ -67,7 +68,7 @@ def test_what_is_too_long_for_the_model_is_the_clients_to_shorten(mode, stream):
 
 
 def too_long(request: Request) -> Generation:
-    return Generation(finish="error", error="the prompt takes 9,999 positions", too_long=True)
+    return Generation.failed(PromptTooLong("the prompt takes 9,999 positions"))
 
 
 @pytest.mark.parametrize("name", ["stop", "frequency_penalty", "presence_penalty", "top_logprobs"])
@@ -123,13 +124,14 @@ def test_a_file_that_a_full_disk_cuts_leaves_nothing_behind(monkeypatch):
 
 def test_where_an_engine_failed_is_logged_and_what_it_read_is_not(caplog):
     def failing(request: Request) -> str:
-        raise ZeroDivisionError(request.turns[0].text)
+        raise ZeroDivisionError(request.prompt.turns[0].text)
 
     with running() as server:
         server.engine.script = failing
         body = {"model": "seer", "messages": chat("a private question?")}
         reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
     assert reply.status_code == 502
-    assert "ZeroDivisionError" in reply.text
+    assert reply.json()["error"]["message"] == "the model engine failed"
+    assert "ZeroDivisionError" in caplog.text
     assert "in failing" in caplog.text
     assert "private" not in caplog.text + reply.text

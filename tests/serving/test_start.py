@@ -73,7 +73,7 @@ def checked(small_checkpoint, monkeypatch) -> Callable[..., dict[str, Check]]:
 
 def free(change: Callable[[tuple[int, ...]], Any]) -> Callable[[Request, Generation], Generation]:
     """Changes the ids of the free text that is compared with transformers."""
-    return lambda asked, said: replace(said, ids=change(said.ids)) if asked.conversation == "check" else said
+    return lambda asked, said: replace(said, ids=change(said.ids)) if asked.session == "check" else said
 
 
 def other_at(place: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
@@ -112,7 +112,7 @@ def test_a_prefix_cache_that_does_nothing_fails(checked):
 
 
 def test_a_server_whose_self_check_fails_does_not_start(small_checkpoint, capsys):
-    failed = Generation(finish="error", error="out of memory")
+    failed = Generation.failed(EngineError("out of memory"))
     engine = Altered(HFEngine(small_checkpoint), lambda asked, said: failed)
     with pytest.raises(EngineError, match="the self-check failed: select call, second stage"):
         print_checks(engine, None)

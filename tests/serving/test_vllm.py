@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
-from fakes import make_document
+from fakes import error_text, make_document
 from serving_fakes import listening
 
-from seer.engines.base import Request, Sampling
+from seer.engines.base import Conversation, Request, Sampling
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.schema import Turn
@@ -87,10 +87,12 @@ def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, sma
         shown,
     )
     for end in (1, 3, 6):
-        request = Request(f"e{end}", turns[:end], pages, sampling=Sampling(max_new_tokens=4))
+        request = Request(Conversation(turns[:end], pages), f"e{end}", sampling=Sampling(max_new_tokens=4))
         (said,) = engine.generate([request])
-        assert said.error == ""
-        assert said.prompt_tokens == len(small_checkpoint.encoder.encode(request.turns, request.page_sizes))
+        assert error_text(said) == ""
+        assert said.prompt_tokens == len(
+            small_checkpoint.encoder.encode(request.prompt.turns, request.prompt.page_sizes)
+        )
 
 
 def test_text_streams(engine):
@@ -98,8 +100,10 @@ def test_text_streams(engine):
     pieces: list[str] = []
     pages = {page.number: page for page in document}
     turns = (Turn(kind="prompt", text="What?", pages=(1, 2, 3)),)
-    (said,) = engine.generate([Request("s", turns, pages, sampling=Sampling(max_new_tokens=24), on_text=pieces.append)])
-    assert said.error == ""
+    (said,) = engine.generate(
+        [Request(Conversation(turns, pages), "s", sampling=Sampling(max_new_tokens=24), on_text=pieces.append)]
+    )
+    assert error_text(said) == ""
     assert len(pieces) > 1
     assert "".join(pieces) in "".join(text for _, text in said.parts) + "\n"
 

@@ -13,15 +13,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.engines.base import Generation, Request, Sampling
+from seer.engines.base import ChatImage, Generation, Request, Sample, Sampling
 from seer.engines.hf.cache import growing_cache
-from seer.engines.hf.grammar import CallGrammars, TokenGate, longest_common_prefix
-from seer.errors import PromptTooLong, SeerError
+from seer.engines.hf.grammar import Grammars, TokenGate, longest_common_prefix
+from seer.engines.prompts import encode_prompt
+from seer.errors import EngineError, PromptTooLong, SeerError
 from seer.protocol.encoding import Encoded, Encoder, ImageSlot
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ class _Row:
     """One request on its way through a batch."""
 
     request: Request
+    sample: int
+    """Its number among the request's samples, from 0."""
     encoded: Encoded
+    images: tuple[ChatImage, ...]
+    """One image for every slot of `encoded`."""
     positions: np.ndarray
     known: int
     """Tokens that the conversation's memory covers."""
@@ -54,8 +59,10 @@ class _Row:
     finish: str = ""
 
     @property
-    def new_slots(self) -> list[ImageSlot]:
-        return [slot for slot in self.encoded.slots if slot.start >= self.known]
+    def new_images(self) -> list[tuple[ImageSlot, ChatImage]]:
+        """Images that the memory does not cover."""
+        slots = zip(self.encoded.slots, self.images, strict=True)
+        return [(slot, image) for slot, image in slots if slot.start >= self.known]
 
 
 class HFEngine:
@@ -71,7 +78,7 @@ class HFEngine:
         self.max_batch = max_batch
         self.max_cached_tokens = max_cached_tokens
         vocabulary = checkpoint.model.get_output_embeddings().weight.shape[0]
-        self._grammars = CallGrammars(checkpoint.tokenizer, checkpoint.encoder, vocabulary)
+        self._grammars = Grammars(checkpoint.tokenizer, checkpoint.encoder, vocabulary)
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
         self._one_at_a_time = threading.RLock()
         self.images_encoded = 0
@@ -83,27 +90,27 @@ class HFEngine:
         with self._one_at_a_time:
             return self._generate(requests)
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, session: str) -> None:
         with self._one_at_a_time:
-            self._memories.pop(conversation, None)
+            self._memories.pop(session, None)
 
     # ── One batch ────────────────────────────────────────────────────────────────────────────────
 
     def _generate(self, requests: Sequence[Request]) -> list[Generation]:
-        results: dict[int, Generation] = {}
+        results: list[list[Generation]] = [[] for _ in requests]
         rows: list[tuple[int, _Row]] = []
         for index, request in enumerate(requests):
             try:
-                rows.append((index, self._prepare(request)))
+                rows += [(index, self._prepare(request, sample)) for sample in range(request.n)]
             except SeerError as error:
-                results[index] = Generation.failed(error)
-        # rows of like length beside each other: less padding
+                results[index] = [Generation.failed(error)]
+        # rows of similar length share a batch: less padding
         rows.sort(key=lambda item: len(item[1].encoded) - item[1].known)
         for start in range(0, len(rows), self.max_batch):
             batch = rows[start : start + self.max_batch]
             for (index, _), generation in zip(batch, self._try_batch([row for _, row in batch]), strict=True):
-                results[index] = generation
-        return [results[index] for index in range(len(requests))]
+                results[index].append(generation)
+        return [_joined(samples) for samples in results]
 
     def _try_batch(self, rows: list[_Row]) -> list[Generation]:
         """Where a page cannot be drawn or memory does not do for all, each is tried alone: one fails, not the others."""
@@ -114,31 +121,35 @@ class HFEngine:
         except SeerError as error:
             failed = Generation.failed(error)
         except torch.OutOfMemoryError as error:
-            told = str(error).partition("\n")[0][:200]
-            failed = Generation(finish="error", error=f"{told}; use fewer pages or a smaller max_cached_tokens")
+            reason = str(error).partition("\n")[0][:200]
+            failed = Generation.failed(EngineError(f"{reason}; use fewer pages or a smaller max_cached_tokens"))
         # here nothing holds what the failed batch held
         if len(rows) == 1:
             return [failed]
         # text that was streamed cannot be taken back
-        fresh = [None if row.written and row.request.on_text else self._prepare(row.request) for row in rows]
+        fresh = [
+            None if row.written and row.request.on_text else self._prepare(row.request, row.sample) for row in rows
+        ]
         return [failed if row is None else self._try_batch([row])[0] for row in fresh]
 
-    def _prepare(self, request: Request) -> _Row:
-        encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+    def _prepare(self, request: Request, sample: int) -> _Row:
+        prompt = encode_prompt(self.encoder, request.prompt)
+        encoded = prompt.encoded
         needed = encoded.next_position + request.sampling.max_new_tokens
         if needed > self.max_positions:
             raise PromptTooLong(
                 f"the prompt takes {encoded.next_position} positions and {request.sampling.max_new_tokens} tokens may "
                 f"follow; the model has {self.max_positions}: use fewer pages, a denser style or a smaller --max-new-tokens"
             )
-        memory = self._memories.get(request.conversation)
+        memory = self._memories.get(request.session)
         known = longest_common_prefix(memory.ids, encoded.ids) if memory else 0
         known = min(known, len(encoded) - 1)  # at least one token is fed: its logits begin the generation
         for slot in encoded.slots:
             if slot.start <= known < slot.start + slot.tokens:
                 known = slot.start  # an image is reused whole or not at all
         gate = self._grammars.gate(request.constraint)
-        return _Row(request, encoded, encoded.positions(), known, memory if known else None, gate)
+        positions = encoded.positions()
+        return _Row(request, sample, encoded, prompt.images, positions, known, memory if known else None, gate)
 
     def _generate_batch(self, rows: list[_Row]) -> list[Generation]:
         import torch
@@ -210,11 +221,11 @@ class HFEngine:
             past_key_values=cache,
             use_cache=True,
         )
-        slots = [(row, slot) for row in rows for slot in row.new_slots]
+        slots = [shown for row in rows for shown in row.new_images]
         if slots:
-            images = [row.request.pages[slot.page].image() for row, slot in slots]
-            inputs["pixel_values"] = self.checkpoint.pixels(images, [slot for _, slot in slots]).to(device)
-            grids = [(1, slot.rows, slot.columns) for _, slot in slots]
+            images = [image.draw() for _, image in slots]
+            inputs["pixel_values"] = self.checkpoint.pixels(images, [slot for slot, _ in slots]).to(device)
+            grids = [(1, slot.rows, slot.columns) for slot, _ in slots]
             inputs["image_grid_thw"] = torch.tensor(grids, device=device)
             self.images_encoded += len(slots)
         output = self.checkpoint.model(**inputs, logits_to_keep=1)
@@ -227,7 +238,7 @@ class HFEngine:
         """
         import torch
 
-        draws = [_Draw(row.request.sampling) for row in rows]
+        draws = [_Draw(row.request.sampling, row.sample) for row in rows]
         streams = [TextStream(self.encoder, row.request.on_text, row.request.on_control) for row in rows]
         following = [row.encoded.next_position for row in rows]
         while True:
@@ -278,14 +289,30 @@ class HFEngine:
         alone = len(rows) == 1 and bool(mask.all())
         for b in ended:
             row = rows[b]
+            if row.sample:
+                continue  # the first sample is the one that a conversation continues
             chosen = slice(None) if alone else mask[b].nonzero().squeeze(1)
             keys = [layer.keys[b][:, chosen] for layer in cache.layers]
             values = [layer.values[b][:, chosen] for layer in cache.layers]
             ids = np.concatenate([row.encoded.ids, np.array(row.written, np.int32)])[: keys[0].shape[1]]
-            self._memories[row.request.conversation] = _Memory(ids, keys, values)
-            self._memories.move_to_end(row.request.conversation)
+            self._memories[row.request.session] = _Memory(ids, keys, values)
+            self._memories.move_to_end(row.request.session)
         while len(self._memories) > 1 and sum(len(m.ids) for m in self._memories.values()) > self.max_cached_tokens:
             self._memories.popitem(last=False)
+
+
+def _joined(samples: Sequence[Generation]) -> Generation:
+    """The samples of one request, in order, as one generation; the first error if any of them failed."""
+    first, *others = samples
+    failed = next((sample for sample in samples if sample.error is not None), None)
+    if failed is not None or not others:
+        return failed or first
+    return replace(
+        first,
+        others=tuple(Sample(sample.parts, sample.ids, sample.finish) for sample in others),
+        completion_tokens=sum(sample.completion_tokens for sample in samples),
+        seconds=sum(sample.seconds for sample in samples),
+    )
 
 
 class TextStream:
@@ -338,11 +365,11 @@ def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tenso
 class _Draw:
     """Draws one token at a time from logits."""
 
-    def __init__(self, sampling: Sampling) -> None:
+    def __init__(self, sampling: Sampling, sample: int) -> None:
         import torch
 
         self.sampling = sampling
-        self._generator = torch.Generator().manual_seed(sampling.seed)
+        self._generator = torch.Generator().manual_seed(sampling.seed + sample)
 
     def __call__(self, logits: torch.Tensor) -> int:
         """logits: float (V,)."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
-from seer.engines.base import Finish, Generation, Request, SelectConstraint
+from seer.engines.base import Constraint, Conversation, Finish, Generation, Request, SelectCall
 from seer.engines.openai.http import Http, RetryAfter, key_from_environment
 from seer.engines.openai.messages import (
     Continuation,
@@ -166,8 +166,9 @@ class OpenAIEngine(BackgroundEngine[str]):
     async def _body(self, request: Request) -> dict[str, Any]:
         size = 0
         for kinds in FORMATS:
-            pages = list(request.pages.values())
-            urls = await asyncio.to_thread(self._urls, request.conversation, pages, kinds)
+            assert isinstance(request.prompt, Conversation)
+            pages = list(request.prompt.pages.values())
+            urls = await asyncio.to_thread(self._urls, request.session, pages, kinds)
             body = request_body(request, urls, self.abilities)
             size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if size <= self.max_request_bytes:
@@ -182,13 +183,13 @@ class OpenAIEngine(BackgroundEngine[str]):
         """An eighth of a request is left for its text."""
         return max(1, self.max_request_bytes * 7 // 8)
 
-    def picture_bytes(self, conversation: str, pages: Sequence[Page]) -> list[int]:
+    def picture_bytes(self, session: str, pages: Sequence[Page]) -> list[int]:
         # without drawing any: three bytes a pixel are four in base64, and no picture takes more
         taken = [PART_BYTES + 4 * page.width_px * page.height_px for page in pages]
         for kinds in FORMATS:
             if sum(taken) <= self.max_picture_bytes:
                 break
-            taken = [PART_BYTES + len(url) for url in self._urls(conversation, pages, kinds).values()]
+            taken = [PART_BYTES + len(url) for url in self._urls(session, pages, kinds).values()]
         return taken
 
     def _urls(self, conversation: str, pages: Sequence[Page], kinds: Sequence[ImageFormat]) -> dict[int, str]:
@@ -219,7 +220,7 @@ class OpenAIEngine(BackgroundEngine[str]):
 
     def _parts(self, request: Request, reply: Any, message: Mapping[str, Any]) -> tuple[Parts, tuple[int, ...] | None]:
         written = reply["choices"][0].get("token_ids")
-        constrained = request.constraint is not None and request.constraint.required
+        constrained = request.required_call is not None
         if self.encoder is not None and isinstance(written, list) and all(map(_is_token_id, written)):
             if constrained and (close := self.encoder.control(CONTROL.close_call)) in written:
                 written = written[: written.index(close) + 1]  # the stop token behind it is no part of the call
@@ -241,10 +242,11 @@ def _is_token_id(value: Any) -> bool:
 
 def request_body(request: Request, urls: Mapping[int, str], abilities: Abilities) -> dict[str, Any]:
     """The body of a chat completion; of a plain one, with `prompt` for `messages`, where the prompt stands outside the chat."""
-    prompt, goes_on = completion_prompt(request.turns), False
+    assert isinstance(request.prompt, Conversation)
+    prompt, goes_on = completion_prompt(request.prompt.turns), False
     asked: dict[str, Any] = {"prompt": prompt}
     if prompt is None:
-        messages, goes_on = chat_messages(request.turns, urls, abilities.continuation)
+        messages, goes_on = chat_messages(request.prompt.turns, urls, abilities.continuation)
         asked = {"messages": messages}
     sampling = request.sampling
     body: dict[str, Any] = {
@@ -260,23 +262,23 @@ def request_body(request: Request, urls: Mapping[int, str], abilities: Abilities
         body |= {"skip_special_tokens": False, "return_token_ids": True}
     if goes_on:
         body |= {"continue_final_message": True, "add_generation_prompt": False}
-    if request.constraint is not None and request.constraint.required:
-        return body | constraint_fields(request.constraint, abilities)
+    if (call := request.required_call) is not None:
+        return body | constraint_fields(call, abilities)
     if abilities.ids:
         body["stop_token_ids"] = [abilities.ids[CONTROL.user], abilities.ids[CONTROL.end_of_text]]
         body["logit_bias"] = dict.fromkeys(map(str, suppressed(request.constraint, abilities.ids)), -100)
     return body
 
 
-def suppressed(constraint: SelectConstraint | None, ids: Mapping[str, int]) -> list[int]:
+def suppressed(constraint: Constraint | None, ids: Mapping[str, int]) -> list[int]:
     """Control tokens that the model may not write here."""
     spoken = {CONTROL.user, CONTROL.end_of_text, CONTROL.open_think, CONTROL.close_think}
-    if constraint is not None:
+    if isinstance(constraint, SelectCall):
         spoken |= {CONTROL.open_call, CONTROL.close_call}
     return sorted(token_id for name, token_id in ids.items() if name not in spoken)
 
 
-def constraint_fields(constraint: SelectConstraint, abilities: Abilities) -> dict[str, Any]:
+def constraint_fields(constraint: SelectCall, abilities: Abilities) -> dict[str, Any]:
     """What holds the reply to a select call, as far as this server can."""
     allowed, limit = constraint.allowed, constraint.max_pages
     if abilities.structure == "structural_tag":

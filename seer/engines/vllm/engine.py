@@ -28,10 +28,11 @@ import numpy as np
 
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
-from seer.engines.base import Generation, Request, SelectConstraint
+from seer.engines.base import Conversation, Generation, Request, SelectCall
 from seer.engines.hf.engine import TextStream
+from seer.engines.prompts import encode_prompt
 from seer.engines.vllm.leash import Leash
-from seer.errors import ConfigError, EngineError, ModelError, PromptTooLong, SeerError
+from seer.errors import ConfigError, EngineError, EngineTimeout, EngineUnavailable, ModelError, PromptTooLong, SeerError
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoded
 from seer.protocol.grammar import call_structural_tag
@@ -127,11 +128,14 @@ class VLLMEngine(BackgroundEngine["Image"]):
             async with asyncio.timeout(self.timeout_s), self.admission.enter():
                 generation = await self._while_well(self._answer(request))
         except TimeoutError:
-            return _failed(f"vLLM took longer than the {self.timeout_s:g} s that a request may take", started)
+            return _failed(
+                EngineTimeout(f"vLLM took longer than the {self.timeout_s:g} s that a request may take"), started
+            )
         except SeerError as error:
-            return replace(Generation.failed(error), seconds=time.perf_counter() - started)
+            return _failed(error, started)
         except Exception as error:  # the boundary to vLLM: whatever it raises fails this request and no other
-            return _failed(self.trouble() or f"vLLM: {_reason(error)}", started)
+            trouble = self.trouble()
+            return _failed(EngineUnavailable(trouble) if trouble else EngineError(f"vLLM: {_reason(error)}"), started)
         return replace(generation, seconds=time.perf_counter() - started)
 
     async def _while_well(self, answering: Coroutine[Any, Any, Generation]) -> Generation:
@@ -140,13 +144,13 @@ class VLLMEngine(BackgroundEngine["Image"]):
         try:
             while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
                 if trouble := self.trouble():
-                    raise EngineError(trouble)
+                    raise EngineUnavailable(trouble)
             return work.result()
         finally:
             work.cancel()
 
     async def _answer(self, request: Request) -> Generation:
-        encoded = self.encoder.encode(request.turns, request.page_sizes, request.written)
+        encoded = encode_prompt(self.encoder, request.prompt).encoded
         room = self.max_positions - len(encoded)
         if room < request.sampling.max_new_tokens:
             raise PromptTooLong(
@@ -155,8 +159,8 @@ class VLLMEngine(BackgroundEngine["Image"]):
             )
         if request.constraint is None:
             return await self._send(request, encoded, (), self._free_sampling(request))
-        if request.constraint.required:
-            return await self._send(request, encoded, (), self._call_sampling(request, request.constraint))
+        if (call := request.required_call) is not None:
+            return await self._send(request, encoded, (), self._call_sampling(request, call))
         return await self._call_or_answer(request, encoded)
 
     async def _call_or_answer(self, request: Request, encoded: Encoded) -> Generation:
@@ -166,7 +170,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         vLLM has no grammar for "thinking, then a valid call or free text without control tokens", and a further request
         on the same prefix costs next to nothing.
         """
-        assert request.constraint is not None
+        assert isinstance(request.constraint, SelectCall)
         control, limit = self.encoder.control, request.sampling.max_new_tokens
         opening, closing = control(CONTROL.open_call), control(CONTROL.close_think)
         probe = self._free_sampling(request, allowed=opening, max_new_tokens=1)
@@ -204,11 +208,12 @@ class VLLMEngine(BackgroundEngine["Image"]):
     ) -> Generation:
         """One request to vLLM: the prompt, `after` behind it, and what it writes."""
         ids = [*one_placeholder_an_image(encoded), *after]
-        pages = [request.pages[number] for number in encoded.pages]
+        assert isinstance(request.prompt, Conversation)
+        pages = [request.prompt.pages[number] for number in encoded.pages]
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if pages:
             # in a thread: drawing many pages takes a second, in which vLLM's own replies would wait in this loop
-            images = await asyncio.to_thread(lambda: [self._image(request.conversation, page) for page in pages])
+            images = await asyncio.to_thread(lambda: [self._image(request.session, page) for page in pages])
             prompt["multi_modal_data"] = {"image": images}
             prompt["multi_modal_uuids"] = {"image": [page.content_hash for page in pages]}
         expected = len(encoded) + len(after)
@@ -270,7 +275,7 @@ class VLLMEngine(BackgroundEngine["Image"]):
         stops = [*self.encoder.stop_ids, *([] if stop is None else [stop])]
         return self._sampling(request, max_new_tokens, logit_bias=suppressed, stop_token_ids=stops)
 
-    def _call_sampling(self, request: Request, constraint: SelectConstraint) -> SamplingParams:
+    def _call_sampling(self, request: Request, constraint: SelectCall) -> SamplingParams:
         """A call and nothing else. Without stop_token_ids: together with a structural tag vLLM fails the request."""
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -320,8 +325,8 @@ def _length(said: Generation) -> int:
     return len(said.ids or ())
 
 
-def _failed(error: str, started: float) -> Generation:
-    return Generation(finish="error", error=error, seconds=time.perf_counter() - started)
+def _failed(error: SeerError, started: float) -> Generation:
+    return Generation.failed(error, time.perf_counter() - started)
 
 
 def _reason(error: BaseException) -> str:

@@ -207,9 +207,11 @@ def _failure(error: Exception, system: System, identifier: str) -> Answer:
 def is_worth_retrying(answer: Answer) -> bool:
     """False for what succeeded, for what is too long, and where the model spoke to the end or to its limit and yet gave no
     answer."""
-    if answer.status is not Status.FAILED or answer.fault == "request":
+    if answer.status is not Status.FAILED:
         return False
-    return answer.fault == "engine" or not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
+    if answer.failure is not None:
+        return answer.failure.kind not in ("too_long", "refused", "protocol", "input")
+    return not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
 
 
 # ── Recording ────────────────────────────────────────────────────────────────────────────────────

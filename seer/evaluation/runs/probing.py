@@ -56,7 +56,7 @@ def probe_run(
 
 def probe_prefill(task: Task, system: System) -> PrefillProbe:
     """One token after the first prompt. Raises InputError for a system without an engine of its own, EngineError."""
-    from seer.engines.base import CachingEngine, Request, Sampling
+    from seer.engines.base import CachingEngine, Conversation, Request, Sampling
     from seer.rendering import render_text
     from seer.systems.base import ReadingSystem
 
@@ -80,7 +80,9 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
         engine.drop_caches()
     sent = time.perf_counter()
     try:
-        (generation,) = engine.generate([Request(key, (prompt,), pages, sampling=Sampling(max_new_tokens=1))])
+        (generation,) = engine.generate(
+            [Request(Conversation((prompt,), pages), key, sampling=Sampling(max_new_tokens=1))]
+        )
     finally:
         engine.forget(key)
     seconds = time.perf_counter() - sent
