@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seer.errors import SeerError
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import Reader
-    from seer.rendering import load, render_text
+    from seer.rendering import load, load_bytes, render_text
     from seer.rendering.collection import combine
     from seer.schema import Answer, Document, Page, PageStyle
 
@@ -34,6 +34,7 @@ _EXPORTS = {
     "SeerError": "seer.errors",
     "combine": "seer.rendering.collection",
     "load": "seer.rendering",
+    "load_bytes": "seer.rendering",
     "render_text": "seer.rendering",
 }
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "__version__",
     "combine",
     "load",
+    "load_bytes",
     "render_text",
 ]
 

@@ -13,19 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seer.rendering.documents import load, render_text, stream
+    from seer.rendering.documents import load, load_bytes, render_text, stream
     from seer.rendering.drawing.png import png_bytes
     from seer.rendering.styles import STYLES, resolve_style
 
 _EXPORTS = {
     "STYLES": "seer.rendering.styles",
     "load": "seer.rendering.documents",
+    "load_bytes": "seer.rendering.documents",
     "png_bytes": "seer.rendering.drawing.png",
     "render_text": "seer.rendering.documents",
     "resolve_style": "seer.rendering.styles",
     "stream": "seer.rendering.documents",
 }
-__all__ = ["STYLES", "load", "png_bytes", "render_text", "resolve_style", "stream"]
+__all__ = ["STYLES", "load", "load_bytes", "png_bytes", "render_text", "resolve_style", "stream"]
 
 
 def __getattr__(name: str) -> Any:

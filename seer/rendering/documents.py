@@ -1,6 +1,7 @@
 """Documents: a text or a file becomes pages.
 
     document = load("report.txt")                    # or "-" for standard input
+    document = load_bytes(data, "report.pdf")        # the same from memory
     document = render_text(text, style="glyph")
     for page in stream(pieces):                      # any length, in bounded memory
 
@@ -59,19 +60,105 @@ def load(
     password: str | None = None,
     progress: Progress | None = None,
 ) -> Document:
-    """Read a document, or standard input where `source` is "-", and make pages of it.
+    """Read a document from a file, or from standard input if `source` is "-", and make pages of it.
 
-    Text, Markdown, code, HTML and Word files are laid out in `style` with `changes` to its fields. A PDF or an image
-    keeps its own pages, drawn at `dpi`; with `reflow` its text is laid out like any other. `pages` ("10-40,52") keeps
-    some pages only, with their numbers as labels. A document of more than `max_pages` is refused before the rest is
-    laid out or read; of a PDF only the pages kept count. `ocr` reads scans: "auto" where a page has no usable text,
-    "always", "never". What a file is, is told by its content, not by its name.
+    The content decides how the file is read; its name only adds a warning if it promises another format. Text, Markdown,
+    code, HTML and Word files are laid out in `style`. A PDF or an image keeps its own pages.
+
+    Args:
+        source: The path of the file.
+        style: A style's name, "auto" for the cheapest layout, or a style.
+        changes: Fields of the style to replace.
+        encoding: Read the content as text in this encoding instead of detecting what it is.
+        strict_glyphs: Refuse a text with a character that no font covers, instead of drawing a box.
+        pages: Keep some pages only ("10-40,52"), with their numbers as labels.
+        max_pages: Refuse a document of more pages, before the rest is laid out or read. Of a PDF only `pages` count.
+        dpi: Resolution at which PDF pages are drawn.
+        reflow: Lay the text of a PDF or an image out in `style` like any other.
+        ocr: Read scanned pages: "auto" if a page has no usable text, "always" or "never".
+        password: Opens an encrypted PDF.
+        progress: Called with (pages done, pages in all, what is being read).
 
     Raises DocumentNotFound (no such file), InputError (a folder, a URL, empty, binary, undecodable, damaged, encrypted,
     too large; an unknown style; pages out of range or too many), GlyphError (`strict_glyphs` and a character no font
     covers).
     """
     name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
+    return _document(
+        data,
+        name,
+        style,
+        changes=changes,
+        encoding=encoding,
+        strict_glyphs=strict_glyphs,
+        pages=pages,
+        max_pages=max_pages,
+        dpi=dpi,
+        reflow=reflow,
+        ocr=ocr,
+        password=password,
+        progress=progress,
+    )
+
+
+def load_bytes(
+    data: bytes,
+    name: str,
+    style: str | PageStyle = "seer",
+    *,
+    changes: Mapping[str, Any] | None = None,
+    encoding: str | None = None,
+    strict_glyphs: bool = False,
+    pages: str | None = None,
+    max_pages: int | None = None,
+    dpi: float = 96,
+    reflow: bool = False,
+    ocr: Ocr = "auto",
+    password: str | None = None,
+    progress: Progress | None = None,
+) -> Document:
+    """Read a document from memory: the same as `load` of a file with this content and name.
+
+    `name` is the document's name in results and messages; nothing is opened under it. For the options see `load`.
+
+    Raises InputError and GlyphError as `load` does.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise InputError(f"'{name}' is larger than {MAX_FILE_BYTES >> 30} GB; split it")
+    return _document(
+        data,
+        name,
+        style,
+        changes=changes,
+        encoding=encoding,
+        strict_glyphs=strict_glyphs,
+        pages=pages,
+        max_pages=max_pages,
+        dpi=dpi,
+        reflow=reflow,
+        ocr=ocr,
+        password=password,
+        progress=progress,
+    )
+
+
+def _document(
+    data: bytes,
+    name: str,
+    style: str | PageStyle,
+    *,
+    changes: Mapping[str, Any] | None,
+    encoding: str | None,
+    strict_glyphs: bool,
+    pages: str | None,
+    max_pages: int | None,
+    dpi: float,
+    reflow: bool,
+    ocr: Ocr,
+    password: str | None,
+    progress: Progress | None,
+) -> Document:
+    """Detect the format and make pages; called by `load` and `load_bytes` alone, whose caller a warning points at."""
     if not data:
         raise InputError(f"'{name}' is empty; give a document with at least one character")
     kind: Kind = "text" if encoding else sniff(data, name)

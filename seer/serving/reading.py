@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from seer.engines.admission import Admission
@@ -118,7 +116,7 @@ def load_documents(sources: list[Source], asked: Asked, settings: ServeSettings)
 
 
 def _load(source: Source, style: str, asked: Asked, max_pages: int) -> Document:
-    from seer.rendering import load, render_text
+    from seer.rendering import load_bytes, render_text
     from seer.rendering.documents import keep_pages
     from seer.rendering.styles import STYLES
 
@@ -130,10 +128,15 @@ def _load(source: Source, style: str, asked: Asked, max_pages: int) -> Document:
         document = render_text(source.text, style, source.name, max_pages=max_pages)
         return keep_pages(document, options.pages) if options.pages else document
     assert source.data is not None
-    with tempfile.TemporaryDirectory(prefix="seer-document-") as folder:
-        path = Path(folder) / safe_name(source.name)
-        path.write_bytes(source.data)
-        return load(path, style, pages=options.pages, max_pages=max_pages, reflow=options.reflow, ocr=options.ocr)
+    return load_bytes(
+        source.data,
+        safe_name(source.name),
+        style,
+        pages=options.pages,
+        max_pages=max_pages,
+        reflow=options.reflow,
+        ocr=options.ocr,
+    )
 
 
 def safe_name(name: str) -> str:

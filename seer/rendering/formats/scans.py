@@ -220,7 +220,7 @@ def picture_style(name: str, page: Page, dpi: float) -> PageStyle:
 
 def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
     """Decode the frames of an image file, each scaled down to at most MAX_SIDE_PX."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     frames: list[NDArray[np.uint8]] = []
     try:
@@ -240,6 +240,10 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
                     )
     except InputError:
         raise
+    except UnidentifiedImageError:  # its own message names an address in memory
+        raise InputError(
+            f"'{name}' is a damaged image (its format cannot be identified); give one that a viewer opens"
+        ) from None
     except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
         raise InputError(f"'{name}' is a damaged image ({error}); use one that an image viewer opens") from None
     return frames

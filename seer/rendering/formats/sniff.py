@@ -81,7 +81,7 @@ def warn_of_name(name: str, kind: Kind) -> None:
         warnings.warn(
             f"'{name}' is not a {end[1:]} file: its content is {what} and is read as such",
             DocumentWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
