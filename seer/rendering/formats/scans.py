@@ -242,7 +242,7 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
         raise
     except UnidentifiedImageError:  # its own message names an address in memory
         raise InputError(
-            f"'{name}' is a damaged image (its format cannot be identified); give one that a viewer opens"
+            f"'{name}' is a damaged image (its format cannot be identified); use one that an image viewer opens"
         ) from None
     except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
         raise InputError(f"'{name}' is a damaged image ({error}); use one that an image viewer opens") from None
