@@ -9,7 +9,6 @@ in every part and knows next to nothing: what is shown is the road, not an abili
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import shlex
 import shutil
@@ -18,9 +17,13 @@ import sys
 import time
 from pathlib import Path
 
+from seer.web.components import callout, note_line, page_strip, thumbnail, thumbnails, verbatim
+from seer.web.html import Html, element, fragment, render_page
+
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "seer" / "data" / "sample.txt"
 QUESTIONS = ROOT / "seer" / "data" / "sample_questions.jsonl"
+TITLE = "Seer, end to end"
 UNTRAINED = (
     "The model is a small one made a minute ago and trained for a few steps: its answers mean nothing. "
     "Every part it passed through is real."
@@ -117,26 +120,44 @@ def run(command: list) -> tuple[str, str]:
 
 
 def write_report(out: Path, steps: list[tuple[str, str, str]], seconds: float) -> None:
-    """report.md and report.html: every command with its output, and the trace of the question."""
-    body = [f"# Seer, end to end\n\n> {UNTRAINED}\n\nThe whole road took {seconds:.0f} s.\n"]
-    page = [
-        f"<h1>Seer, end to end</h1><p><b>{html.escape(UNTRAINED)}</b></p><p>The whole road took {seconds:.0f} s.</p>"
-    ]
-    for what, typed, printed in steps:
+    """Write report.md and report.html: every command with its output, then the pages and answer of the question."""
+    took = f"All steps took {seconds:.0f} s."
+    lines = [f"# {TITLE}\n\n> {UNTRAINED}\n\n{took}\n"]
+    sections = []
+    for number, (what, typed, printed) in enumerate(steps):
         shown = printed or "(nothing printed)"
         indented = "\n".join(f"    {line}" for line in [f"$ {typed}", *shown.splitlines()])
-        body.append(f"\n## {what}\n\n{indented}\n")
-        page.append(f"<h2>{html.escape(what)}</h2><pre><b>$ {html.escape(typed)}</b>\n{html.escape(shown)}</pre>")
-    body.append("\nThe question's pages, selection and answer: [trace/report.md](trace/report.md)\n")
-    page.append('<h2>Pages, selection and answer</h2><iframe src="trace/report.html" title="trace"></iframe>')
-    style = (
-        "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:24px auto;padding:0 16px}"
-        "pre{background:#f5f6f8;padding:12px;overflow-x:auto}iframe{width:100%;height:90vh;border:1px solid #d9dde3}"
+        lines.append(f"\n## {what}\n\n{indented}\n")
+        sections.append(fragment(element("h2", what, id=f"s{number}"), verbatim(shown, heading=f"$ {typed}")))
+    lines.append("\nThe question's pages, selection and answer: [trace/report.md](trace/report.md)\n")
+    (out / "report.md").write_text("".join(lines), encoding="utf-8")
+    links = [(f"s{number}", what) for number, (what, _, _) in enumerate(steps)]
+    page = render_page(
+        TITLE,
+        callout(UNTRAINED, tone="warn"),
+        note_line(took),
+        sections,
+        trace_section(out / "trace"),
+        links=[*links, ("pages", "Pages, selection and answer")],
     )
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    (out / "report.md").write_text("".join(body), encoding="utf-8")
-    (out / "report.html").write_text(
-        f"{head}<title>Seer</title><style>{style}</style>{''.join(page)}", encoding="utf-8"
+    (out / "report.html").write_text(page, encoding="utf-8")
+
+
+def trace_section(folder: Path) -> Html:
+    """The question with its answer and page pictures, from the trace that `seer ask` wrote to `folder`."""
+    answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    selected = set(answer["selected_pages"])
+    figures = [
+        thumbnail(number, path.read_bytes(), f"page {number}", is_selected=number in selected, anchor=f"p{number}")
+        for number, path in enumerate(sorted(folder.glob("page-*.png")), 1)
+    ]
+    return fragment(
+        element("h2", "Pages, selection and answer", id="pages"),
+        element("p", answer["question"], dir="auto"),
+        callout(answer["text"] or f"({answer['status']}: {answer['cause']})"),
+        page_strip(len(figures), selected),
+        thumbnails(figures),
+        element("p", element("a", "The whole trace", href=f"{folder.name}/report.html")),
     )
 
 

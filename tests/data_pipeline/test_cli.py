@@ -253,7 +253,7 @@ def test_show_writes_a_gallery(
     page = Path(out.strip()).read_text()
     assert "2 of 6 trajectories" in page
     assert page.count("data:image/png;base64,") >= 2
-    assert page.count('class="chosen"') == 2
+    assert page.count('<figure class="selected"') == 2
     reader = _Reader()
     reader.feed(page)
     assert "<|observation|>" in reader.text

@@ -28,8 +28,6 @@ from seer.miniature.controls import (
 )
 from seer.miniature.model import build_untrained
 from seer.miniature.world import STYLE, split_of
-from seer.web.plots import plot_svg
-from seer.web.tables import Dot, Plot
 
 KEYS = (
     *("page_f1_single", "page_f1_all", "bm25_f1_low_overlap", "page_f1_low_overlap", "all_sample_f1", "em"),
@@ -159,13 +157,3 @@ def test_the_world_alone_is_a_benchmark_for_predict(tmp_path: Path) -> None:
 def test_a_missing_model_is_said_at_once(tmp_path):
     result = CliRunner().invoke(app, ["miniature", "--model", str(tmp_path / "none"), "--n", "10"])
     assert isinstance(result.exception, ModelError)
-
-
-def test_a_plot_holds_its_points_and_escapes_names():
-    dots = [Dot(10, 50, "a<b", "x"), Dot(20, 75, "c", "y", on_line=True), Dot(30, 80, "d", "y", on_line=True)]
-    drawn = plot_svg(Plot("t", "tokens", "score", dots))
-    assert drawn.count("<circle") == 3 + 2, "points, and the key of two series"
-    assert "a&lt;b" in drawn
-    assert 'class="front" points="' in drawn
-    assert plot_svg(Plot("t", "x", "y", [Dot(1, 1, "only")])).count("<circle") == 2
-    assert plot_svg(Plot("t", "x", "y", [])) == ""

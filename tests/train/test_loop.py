@@ -249,8 +249,8 @@ def test_inspect_shows_classes_and_lets_no_byte_act(tmp_path: Path) -> None:
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<b>id" not in text
-    assert "class='call learned'" in text
-    assert "class='observation'" in text
+    assert 'class="loss call learned"' in text
+    assert 'class="loss observation"' in text
 
 
 def test_inspect_shows_rejections_and_refuses_an_empty_range(tmp_path: Path) -> None:

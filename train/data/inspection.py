@@ -5,24 +5,25 @@ Everything that comes from data is escaped: a document cannot colour the termina
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from seer.protocol.encoding import CLASSES, Encoder
 from seer.schema import LossClass
+from seer.web.components import callout, loss_legend, loss_span, loss_text, note_line
+from seer.web.html import Html, element, fragment, render_page
 from train.data.dataset import Rejection, Sample
 
 COLOURS = {
-    LossClass.PROMPT: ("bright_black", "#8a8f98"),
-    LossClass.CALL: ("bold magenta", "#a3369b"),
-    LossClass.STRUCTURE: ("magenta", "#c77fc2"),
-    LossClass.OBSERVATION: ("blue", "#4a74b8"),
-    LossClass.THINK: ("yellow", "#a5791c"),
-    LossClass.ANSWER: ("bold green", "#2c7d3f"),
-    LossClass.STOP: ("bold red", "#b83a3a"),
+    LossClass.PROMPT: "bright_black",
+    LossClass.CALL: "bold magenta",
+    LossClass.STRUCTURE: "magenta",
+    LossClass.OBSERVATION: "blue",
+    LossClass.THINK: "yellow",
+    LossClass.ANSWER: "bold green",
+    LossClass.STOP: "bold red",
 }
-"""Terminal style and HTML colour of each class."""
+"""Terminal style of each class; the HTML page takes its colours from the shared stylesheet."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ def to_terminal(results: Iterable[Sample | Rejection], encoder: Encoder) -> None
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text.assemble(*((f" {c.value} ", COLOURS[c][0] + " reverse") for c in CLASSES)))
+    console.print(Text.assemble(*((f" {c.value} ", COLOURS[c] + " reverse") for c in CLASSES)))
     for result in results:
         if isinstance(result, Rejection):
             console.print(Text(f"\n── {visible(result.id)}: rejected, {result.reason}: {result.detail}", "red"))
             continue
         console.print(Text(f"\n── {visible(result.id)}: {describe(result)}", "bold"))
         parts = [
-            (visible(s.text), COLOURS[s.loss_class][0] + (" underline" if s.weight else ""))
+            (visible(s.text), COLOURS[s.loss_class] + (" underline" if s.weight else ""))
             for s in spans(result, encoder)
         ]
         console.print(Text.assemble(*parts), soft_wrap=True)
@@ -91,40 +92,23 @@ def describe(sample: Sample) -> str:
     )
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Samples</title><style>
-body {{ font: 15px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-.sample {{ white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.7 ui-monospace, monospace;
-  border-left: 3px solid #ddd; padding-left: 1rem; }}
-.learned {{ text-decoration: underline; text-underline-offset: 3px; }}
-.legend span {{ margin-right: 1.2em; }}
-{colours}
-</style></head><body><h1>What is learned</h1>
-<p class="legend">{legend}</p><p>Underlined tokens have a weight above 0; point at one to see it.</p>
-{samples}
-</body></html>
-"""
-
-
 def to_html(results: Sequence[Sample | Rejection], encoder: Encoder) -> str:
-    """A self-contained page."""
-    body = []
-    for result in results:
-        body.append(f"<h2>{html.escape(visible(result.id))}</h2>")
-        if isinstance(result, Rejection):
-            body.append(f"<p>rejected, {html.escape(result.reason)}: {html.escape(result.detail)}</p>")
-            continue
-        body.append(
-            f"<p>{html.escape(describe(result))}</p><div class='sample'>{''.join(map(_html_span, spans(result, encoder)))}</div>"
-        )
-    return PAGE.format(
-        colours="\n".join(f".{c.value} {{ color: {COLOURS[c][1]}; }}" for c in CLASSES),
-        legend="".join(f"<span class='{c.value}'>{c.value}</span>" for c in CLASSES),
-        samples="\n".join(body),
+    """Render samples as a self-contained page: learned tokens are underlined, and tooltips give class and weight."""
+    return render_page(
+        "What is learned",
+        loss_legend(),
+        note_line("Underlined tokens have a weight above 0; point at one to see it."),
+        (_sample_html(result, encoder) for result in results),
     )
 
 
-def _html_span(span: Span) -> str:
-    learned = " learned" if span.weight else ""
+def _sample_html(result: Sample | Rejection, encoder: Encoder) -> Html:
+    heading = element("h2", visible(result.id))
+    if isinstance(result, Rejection):
+        return fragment(heading, callout(f"rejected, {result.reason}: {result.detail}", tone="bad"))
+    return fragment(heading, note_line(describe(result)), loss_text(map(_span_html, spans(result, encoder))))
+
+
+def _span_html(span: Span) -> Html:
     title = f"{span.loss_class.value}, weight {span.weight:g}, {span.tokens} tokens"
-    return f"<span class='{span.loss_class.value}{learned}' title='{title}'>{html.escape(visible(span.text))}</span>"
+    return loss_span(visible(span.text), span.loss_class, is_learned=span.weight > 0, title=title)
