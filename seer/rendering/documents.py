@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 2 << 30
 _MAX_OFFSETS = 20
+"""Offsets recorded for each missing character."""
 
 
 def load(
@@ -186,7 +187,11 @@ def _document(
 
 
 def keep_pages(document: Document, pages: str) -> Document:
-    """The document of some of its pages ("10-40,52"); their former numbers become their labels."""
+    """Return a document of the given pages, such as "10-40,52".
+
+    Pages are renumbered, and their former numbers become their labels unless they have labels. Spans and offsets refer
+    to the text of the kept pages. Raises InputError if `pages` is malformed or out of range.
+    """
     numbers = parse_pages(pages, len(document.pages))
     kept, start = [], 0
     for number, former in enumerate(numbers, 1):
@@ -207,40 +212,51 @@ def render_text(
     strict_glyphs: bool = False,
     max_pages: int | None = None,
 ) -> Document:
-    """Lay out a text. The page texts joined equal it exactly, whatever it holds.
+    """Lay out a text. The page texts joined equal it exactly.
 
-    `style` is a style's name, "auto" for the cheapest layout of this text, or a style; the one used is recorded in the
-    document. Raises InputError (empty text, unknown style, more than `max_pages`), ConfigError (bad changes),
-    GlyphError (as in `load`).
+    Args:
+        text: any text of at least one character.
+        style: the name of a style, "auto" for the layout with the fewest tokens, or a style. The document records the
+            style that is used.
+        name: the document's name, also used in error messages.
+        changes: fields of the style to change.
+        strict_glyphs: raise an error if no font covers a character, instead of drawing a box.
+        max_pages: limit on the number of pages; None means no limit.
+
+    Raises InputError if the text is empty, the style is unknown, or there are more than `max_pages` pages. Raises
+    ConfigError if `changes` are invalid, and GlyphError if `strict_glyphs` finds a missing character.
     """
     if not text:
-        raise InputError(f"'{name}' is empty; give a text with at least one character")
+        raise InputError(f"'{name}' is empty; use a text with at least one character")
     style = settle(text, style, **(changes or {}))
     measure = Measure(style, load_chain(style.fonts))
     missing = missing_glyphs(text, measure)
     if missing and strict_glyphs:
         raise GlyphError(_describe_missing(name, missing, style))
-    # one more than allowed tells that there are too many
+    # Laying out one page more than allowed is enough to detect a document that is too long.
     pages = tuple(itertools.islice(_pages(_pieces(text), measure), None if max_pages is None else max_pages + 1))
     check_count(len(pages), max_pages, name)
     return Document(name=name, text=text, style=style, pages=pages, missing_glyphs=missing)
 
 
 def stream(pieces: str | Iterable[str], style: str | PageStyle = "seer") -> Iterator[Page]:
-    """Pages of a text of any length, one by one, in bounded memory: draw or save each before asking for the next.
+    """Yield the pages of a text of any length in bounded memory. Draw or save each page before the next one.
 
-    `pieces` join to the text, e.g. an open text file. The pages equal those of `render_text` on the whole. Raises
-    InputError for an unknown style, and for "auto", which would have to see the whole text first.
+    `pieces` join to the text, such as the lines of an open text file. The pages equal those of `render_text` for the
+    whole text. Raises InputError if the style is unknown or "auto", which needs the whole text first.
     """
     if style == AUTO:
-        raise InputError("a stream cannot be laid out as 'auto', which needs the whole text; name a style")
+        raise InputError("style='auto': needs the whole text, which a stream does not have; use a named style")
     style = resolve_style(style)
     measure = Measure(style, load_chain(style.fonts))
     yield from _pages(_pieces(pieces) if isinstance(pieces, str) else pieces, measure)
 
 
 def missing_glyphs(text: str, measure: Measure) -> tuple[MissingGlyph, ...]:
-    """Every character of `text` that no font of the chain covers, in order of first occurrence."""
+    """Return the characters of `text` that no font of the chain covers, in order of first occurrence.
+
+    Each comes with its count and its first offsets, at most _MAX_OFFSETS.
+    """
     counts: dict[int, int] = {}
     offsets: dict[int, list[int]] = {}
     start = 0
@@ -260,6 +276,7 @@ def missing_glyphs(text: str, measure: Measure) -> tuple[MissingGlyph, ...]:
 
 
 def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
+    """Lay out the text and yield its pages, which are drawn on demand."""
     salt = f"{VERSION} {measure.style.digest} {measure.chain.digest}".encode()
     for number, layout in enumerate(lay_out(pieces, measure), 1):
         page = Page(
@@ -296,7 +313,10 @@ def _find_boxes(layout: PageLayout, measure: Measure, page: Page, start: int, en
 
 
 def _content_hash(salt: bytes, layout: PageLayout) -> str:
-    """Over everything the pixels depend on: text, style, fonts, renderer, and how this page's lines fell."""
+    """Return the hash of everything that the page's pixels depend on.
+
+    `salt` covers the renderer version, the style and the fonts; `layout` adds the page's size, lines and text.
+    """
     digest = hashlib.sha256(salt)
     digest.update(f" {layout.width_px} {layout.height_px} ".encode())
     digest.update(layout.line_starts.tobytes())
@@ -307,34 +327,37 @@ def _content_hash(salt: bytes, layout: PageLayout) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
+    """Cut a text into pieces for `lay_out`."""
     for start in range(0, len(text), PIECE_CHARS):
         yield text[start : start + PIECE_CHARS]
 
 
 def _read(source: str) -> tuple[str, bytes]:
+    """Read a file; return its name and its bytes."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
         raise InputError(
-            f"'{source}' is an address; nothing is fetched from the network: download it and give the file"
+            f"'{source}' is a web address; nothing is fetched from the network: download it and use the path of the file"
         )
     if "\0" in source:
-        raise InputError(f"{source[:200]!r} holds a null byte, as no path does; give the path of one document")
+        raise InputError(f"{source[:200]!r} holds a null byte, which no path may; use the path of one document")
     path = Path(source)
     try:
         if path.is_dir():
-            raise InputError(f"'{path}' is a folder; give the path of one document")
+            raise InputError(f"'{path}' is a folder; use the path of one document")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"'{path}' is larger than {MAX_FILE_BYTES >> 30} GB; split it")
+            raise InputError(f"'{path}' is larger than {MAX_FILE_BYTES >> 30} GB, the limit; split it")
         return path.name, path.read_bytes()
     except FileNotFoundError:
-        raise DocumentNotFound(f"no document at '{path}'; give the path of a file, or - for standard input") from None
+        raise DocumentNotFound(f"no document at '{path}'; use the path of a file, or - for standard input") from None
     except OSError as error:
         raise InputError(f"'{source[:200]}' cannot be read: {error.strerror}; check its permissions") from None
 
 
 def _describe_missing(name: str, missing: tuple[MissingGlyph, ...], style: PageStyle) -> str:
+    """Return the error message that lists missing characters, at most eight."""
     shown = ", ".join(f"{glyph.code_point} x{glyph.count}" for glyph in missing[:8])
     more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
     return (
         f"'{name}' holds {len(missing)} characters that no font of the chain ({', '.join(style.fonts)}) covers: "
-        f"{shown}{more}; add a font that has them, or leave strict_glyphs off to draw boxes"
+        f"{shown}{more}; add a font that has them, or draw boxes by leaving strict_glyphs off"
     )

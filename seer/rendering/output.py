@@ -1,7 +1,12 @@
-"""Writing pages out: a folder of PNG files, a PDF, or a Hugging Face dataset, each with what leads back to the source.
+"""Write a document's pages: a folder of PNG files, a PDF, or a Hugging Face dataset.
 
-A folder holds page-0001.png …, text.txt (the exact source) and manifest.json, which is written last: where it stands,
-everything stands. Its spans count characters of text.txt. A dataset's folder of shards and a PDF get their names last.
+    record = write_pages(document, Path("pages"))       # page-0001.png ..., text.txt, manifest.json
+    write_pdf(document, Path("pages.pdf"))
+    write_dataset(document, Path("dataset"))
+
+Every format keeps the mapping to the source. A folder holds the exact source in text.txt, and its manifest records the
+span of each page in it. The manifest is written last, so a folder that has one is complete. A PDF and a dataset get
+their final names when they are complete.
 """
 
 from __future__ import annotations
@@ -26,9 +31,12 @@ from seer.schema import Document, Page, PageStyle
 from seer.storage import atomic_folder, replace_surrogates, write_bytes, write_manifest
 
 Format = Literal["png", "pdf", "hf"]
+"""The formats of `seer render`."""
 MANIFEST = "manifest.json"
 _BATCH_PAGES = 32
+"""Pages that a worker process draws per task."""
 _SHARD_PAGES = 1000
+"""Pages per Parquet file of a dataset."""
 
 
 def write_pages(
@@ -39,17 +47,29 @@ def write_pages(
     cache: PageCache | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Write the document as a folder of PNG files. Returns the manifest; `progress` is told of pages as they come."""
+    """Write the document as a folder of PNG files with text.txt and manifest.json.
+
+    Args:
+        document: the document to write.
+        folder: the folder; it is created if needed, and files of the same names are replaced.
+        processes: number of processes that draw laid-out pages.
+        cache: cache for the pages of documents that keep their own pages, such as PDFs.
+        progress: called with the number of pages written since the last call.
+
+    Returns:
+        The manifest, as `manifest` builds it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    # Without its manifest the folder counts as incomplete while pages are replaced.
     (folder / MANIFEST).unlink(missing_ok=True)
-    tell = progress or (lambda pages: None)
+    report = progress or (lambda pages: None)
     if keeps_own_pages(document):
         for page in document:
             data = cache.png(page) if cache else page.png()
             (folder / page_file(page.number)).write_bytes(data)
-            tell(1)
+            report(1)
     else:
-        _write_laid_out(document, folder, processes, tell)
+        _write_laid_out(document, folder, processes, report)
     (folder / "text.txt").write_bytes(document.text.encode("utf-8", "surrogatepass"))
     record = manifest(document)
     write_manifest(folder / MANIFEST, record, ensure_ascii=True, indent=1, end="")
@@ -57,18 +77,26 @@ def write_pages(
 
 
 def write_pdf(document: Document, path: Path) -> None:
-    """Write the document as a PDF whose lines stand where the PNG files have them."""
+    """Write a laid-out document as a PDF with every line at its position in the PNG files.
+
+    Raises InputError if the document keeps its own pages.
+    """
     if keeps_own_pages(document):
-        raise InputError(f"'{document.name}' keeps its own pages; write them as png, or lay its text out with --reflow")
+        raise InputError(
+            f"'{document.name}' keeps its own pages and cannot be written as pdf; use --format png, or lay its text out "
+            "with --reflow"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, pdf_bytes(document))
 
 
 def write_dataset(document: Document, folder: Path, progress: Callable[[int], None] | None = None) -> None:
-    """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` gives one row a page.
+    """Write the document as a Hugging Face dataset: `datasets.load_dataset(folder)` returns one row per page.
 
-    Pictures are an Image feature. Parquet shards are written as pages are drawn, so memory stays bounded. Until all
-    are whole, their folder is a hidden one, which no reader looks into, and what a former run wrote stays.
+    Page images are an Image feature. Parquet shards are written while pages are drawn, so memory stays bounded. They
+    are written to a hidden folder, which replaces the shards of an earlier run when it is complete.
+
+    `progress` is called with the number of pages written since the last call.
     """
     from datasets import Dataset, Features, Image, Value, disable_progress_bars
 
@@ -90,7 +118,7 @@ def write_dataset(document: Document, folder: Path, progress: Callable[[int], No
         for shard in range(num_shards):
             pages = document.pages[shard * _SHARD_PAGES : (shard + 1) * _SHARD_PAGES]
             rows = Dataset.from_list([_row(document, page) for page in pages], features=features)
-            # Parquet's writer meets a full disk a second time when it is collected, so that it writes to memory.
+            # If the disk is full, Parquet's writer fails again when it is garbage-collected. So it writes to memory.
             rows.to_parquet(shard_bytes := io.BytesIO())
             (partial / f"train-{shard:05d}-of-{num_shards:05d}.parquet").write_bytes(shard_bytes.getbuffer())
             if progress:
@@ -98,6 +126,7 @@ def write_dataset(document: Document, folder: Path, progress: Callable[[int], No
 
 
 def _row(document: Document, page: Page) -> dict[str, Any]:
+    """Return the dataset row of a page."""
     return {
         "image": {"bytes": page.png(), "path": None},
         # Arrow strings are UTF-8, which cannot encode a lone surrogate.
@@ -112,7 +141,7 @@ def _row(document: Document, page: Page) -> dict[str, Any]:
 
 
 def manifest(document: Document) -> dict[str, Any]:
-    """Everything about the document but its pixels and its text."""
+    """Return a JSON-serialisable record of the document, without its images and its text."""
     return {
         "name": document.name,
         "characters": len(document.text),
@@ -131,25 +160,27 @@ def manifest(document: Document) -> dict[str, Any]:
 
 
 def page_file(number: int) -> str:
+    """Return the file name of a page, such as page-0001.png."""
     return f"page-{number:04d}.png"
 
 
 def keeps_own_pages(document: Document) -> bool:
-    """Whether its pages came as pictures, and were not laid out here."""
+    """Return whether the document keeps its own pages, as PDFs and image files do, instead of being laid out."""
     return document.style.name in ("pdf", "image")
 
 
 # ── Many processes ───────────────────────────────────────────────────────────────────────────────
 
 
-def _write_laid_out(document: Document, folder: Path, processes: int, tell: Callable[[int], None]) -> None:
-    """Lay out here, draw and write in `processes` processes, a batch of pages at a time."""
+def _write_laid_out(document: Document, folder: Path, processes: int, report: Callable[[int], None]) -> None:
+    """Lay out pages in this process, and draw and write them in `processes` worker processes."""
     if processes <= 1:
         for page in document:
             (folder / page_file(page.number)).write_bytes(page.png())
-            tell(1)
+            report(1)
         return
-    # The document's pages cannot be sent to a process, their layouts can; laying out again takes a tenth of drawing.
+    # The document's pages hold functions that cannot be sent to another process, but layouts can. Laying the text out
+    # again takes a tenth of the time of drawing.
     pieces = (document.text[at : at + PIECE_CHARS] for at in range(0, len(document.text), PIECE_CHARS))
     layouts = lay_out(pieces, _measure(document.style))
     with ProcessPoolExecutor(processes) as pool:
@@ -157,10 +188,11 @@ def _write_laid_out(document: Document, folder: Path, processes: int, tell: Call
             pool.submit(_write_batch, document.style, batch, first, str(folder)) for first, batch in _batches(layouts)
         ]
         for job in as_completed(jobs):
-            tell(job.result())
+            report(job.result())
 
 
 def _batches(layouts: Iterator[PageLayout]) -> Iterator[tuple[int, Sequence[PageLayout]]]:
+    """Group layouts into batches; yield the number of the first page with each batch."""
     first = 1
     while batch := list(itertools.islice(layouts, _BATCH_PAGES)):
         yield first, batch
@@ -168,6 +200,7 @@ def _batches(layouts: Iterator[PageLayout]) -> Iterator[tuple[int, Sequence[Page
 
 
 def _write_batch(style: PageStyle, batch: Sequence[PageLayout], first: int, folder: str) -> int:
+    """Draw and write the pages from number `first` on; return their number. Runs in a worker process."""
     for number, layout in enumerate(batch, first):
         (Path(folder) / page_file(number)).write_bytes(page_png(layout, _measure(style)))
     return len(batch)
@@ -175,4 +208,5 @@ def _write_batch(style: PageStyle, batch: Sequence[PageLayout], first: int, fold
 
 @lru_cache(maxsize=4)
 def _measure(style: PageStyle) -> Measure:
+    """Return the measure of a style, once per process."""
     return Measure(style, load_chain(style.fonts))
