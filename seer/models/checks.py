@@ -1,9 +1,9 @@
-"""Is this checkpoint fit for Seer? Each check looks at one thing that goes wrong in practice and says what it found.
+"""Checks whether a checkpoint works with Seer. Each check covers one fault that occurs in practice.
 
     for check in check_model("path/to/checkpoint"):
         print(check.ok, check.name, check.detail)
 
-Most checks need no weights; `weights=True` also loads the model and compares positions with transformers'.
+Most checks need no weights. `weights=True` also loads the model and compares its positions with those of transformers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
 from seer.protocol.encoding import Encoder
 from seer.schema import Turn
 
-SIZES = {1: (595, 842), 2: (588, 840), 3: (300, 100)}
-QUESTION = "Which page?"
-PROMPT = Turn(kind="prompt", text=QUESTION, pages=tuple(SIZES))
+_SIZES = {1: (595, 842), 2: (588, 840), 3: (300, 100)}
+_QUESTION = "Which page?"
+_PROMPT = Turn(kind="prompt", text=_QUESTION, pages=tuple(_SIZES))
 
 
 @dataclass(frozen=True)
 class Check:
+    """The result of one check."""
+
     name: str
     ok: bool
     detail: str
+    """What was found, and what to change if the check failed."""
 
 
 def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
-    """Run every check, in order of what the later ones need. Stops where a checkpoint cannot be read at all."""
+    """Run all checks and yield their results; stop after the first one if the checkpoint cannot be read at all.
+
+    weights: also load the model and compare positions.
+    """
     try:
         folder = check_folder(path)
-        yield Check("folder", True, "configuration, tokenizer, processor settings and weights are there")
+        yield Check("folder", True, "configuration, tokenizer, processor settings and weights are present")
         encoder, tokenizer, _ = load_encoder(folder)
     except SeerError as error:
         yield Check("folder", False, str(error))
@@ -53,15 +59,15 @@ def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
     ]
     if weights:
         checks.append(("positions", lambda: _positions(folder)))
-    for name, look in checks:
+    for name, check in checks:
         try:
-            yield Check(name, True, look())
+            yield Check(name, True, check())
         except (_Unfit, SeerError, OSError, ValueError, KeyError, TypeError, ImportError) as error:
             yield Check(name, False, str(error) or type(error).__name__)
 
 
 class _Unfit(Exception):
-    """A check that found something wrong."""
+    """Raised inside a check that found a fault."""
 
 
 def _configuration(folder: Path, encoder: Encoder) -> str:
@@ -73,14 +79,16 @@ def _configuration(folder: Path, encoder: Encoder) -> str:
     }
     for key, name in expected.items():
         if config.get(key) != encoder.control(name):
-            found = f"config.json says {key}={config.get(key)}"
-            raise _Unfit(f"{found}, but the tokenizer's {name} is {encoder.control(name)}")
+            raise _Unfit(
+                f"config.json has {key}={config.get(key)}, but the tokenizer's {name} is {encoder.control(name)}; set it to "
+                "the tokenizer's id"
+            )
     text = config.get("text_config", config)
     head, width = text.get("head_dim"), text.get("hidden_size", 0) // max(1, text.get("num_attention_heads", 1))
     if head is not None and head != width:
         raise _Unfit(
-            f"text_config.head_dim is {head}, hidden_size / heads is {width}: transformers ignores head_dim and vLLM does "
-            "not, so the two would disagree; remove head_dim"
+            f"text_config.head_dim is {head}, but hidden_size / num_attention_heads is {width}: transformers ignores head_dim "
+            "and vLLM does not, so their results would differ; remove head_dim"
         )
     return f"{config.get('model_type', 'unknown')}, image tokens agree with the tokenizer"
 
@@ -92,7 +100,7 @@ def _stop_tokens(folder: Path, encoder: Encoder) -> str:
     if encoder.control(CONTROL.observation) in stops:
         raise _Unfit(
             f"generation_config.json stops at {CONTROL.observation} ({encoder.control(CONTROL.observation)}): the model must "
-            f"go on after the tool has spoken; set eos_token_id to {list(encoder.stop_ids)}"
+            f"continue after the tool result; set eos_token_id to {list(encoder.stop_ids)}"
         )
     if encoder.control(CONTROL.user) not in stops:
         raise _Unfit(
@@ -105,30 +113,32 @@ def _plain_text(encoder: Encoder) -> str:
     for literal in (*KNOWN_CONTROL_LITERALS, "".join(KNOWN_CONTROL_LITERALS)):
         ids = encoder.encode_text(f"a {literal} b")
         if encoder.added_ids & set(ids):
-            raise _Unfit(f"the text '{literal}' becomes a control token")
+            raise _Unfit(f"the text '{literal}' becomes a control token; use another tokenizer.json")
         if encoder.decode(ids) != f"a {literal} b":
-            raise _Unfit(f"the text 'a {literal} b' comes back as {encoder.decode(ids)!r}")
-    return f"{len(KNOWN_CONTROL_LITERALS)} control spellings stay text and come back unchanged"
+            raise _Unfit(
+                f"the text 'a {literal} b' decodes to {encoder.decode(ids)!r}; use a tokenizer.json that keeps every byte"
+            )
+    return f"{len(KNOWN_CONTROL_LITERALS)} control spellings stay text and decode unchanged"
 
 
 def _messages() -> list[dict[str, Any]]:
     content: list[dict[str, Any]] = []
-    for page in SIZES:
+    for page in _SIZES:
         content += [{"type": "text", "text": f"[Image {page}]"}, {"type": "image"}]
-    return [{"role": "user", "content": [*content, {"type": "text", "text": f"\nQuery: {QUESTION}"}]}]
+    return [{"role": "user", "content": [*content, {"type": "text", "text": f"\nQuery: {_QUESTION}"}]}]
 
 
 def _chat_template(tokenizer: Any) -> str:
     text = tokenizer.apply_chat_template(_messages(), add_generation_prompt=True, tokenize=False)
     image = f"{CONTROL.begin_image}{CONTROL.image}{CONTROL.end_image}"
-    labels = "".join(f"[Image {page}]{image}" for page in SIZES)
-    expected = f"{CONTROL.mask}{CONTROL.start}{CONTROL.user}\n{labels}\nQuery: {QUESTION}{CONTROL.assistant}\n"
+    labels = "".join(f"[Image {page}]{image}" for page in _SIZES)
+    expected = f"{CONTROL.mask}{CONTROL.start}{CONTROL.user}\n{labels}\nQuery: {_QUESTION}{CONTROL.assistant}\n"
     if text != expected:
         raise _Unfit(
-            f"the template renders a three-image chat as {text!r} where Seer's prompt is {expected!r}; Seer's own engines do "
-            "not use the template, but a stock server would: save the checkpoint again with seer.models.checkpoint.save"
+            f"the template renders a three-image chat as {text!r}, but Seer's prompt is {expected!r}; Seer's own engines do "
+            "not use the template, but a stock server does: save the checkpoint again with seer.models.checkpoint.save"
         )
-    spoken = [
+    with_call = [
         *_messages(),
         {
             "role": "assistant",
@@ -137,12 +147,12 @@ def _chat_template(tokenizer: Any) -> str:
         },
         {"role": "tool", "content": "Text from image 1: x"},
     ]
-    text = tokenizer.apply_chat_template(spoken, add_generation_prompt=True, tokenize=False)
+    text = tokenizer.apply_chat_template(with_call, add_generation_prompt=True, tokenize=False)
     if "Text from image 1" not in text or text.count(CONTROL.assistant) != 1:
         raise _Unfit(
             "the template loses tool calls or observations; save the checkpoint again with seer.models.checkpoint.save"
         )
-    return "images interleaved with their labels; tool calls and observations kept"
+    return "images follow their labels; tool calls and observations are kept"
 
 
 def _processor(folder: Path, encoder: Encoder) -> str:
@@ -151,32 +161,42 @@ def _processor(folder: Path, encoder: Encoder) -> str:
 
     processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
     text = processor.apply_chat_template(_messages(), add_generation_prompt=True, tokenize=False)
-    images = [Image.new("L", size, 255) for size in SIZES.values()]
+    images = [Image.new("L", size, 255) for size in _SIZES.values()]
     theirs = processor(text=[text], images=images, return_tensors="np")
-    ours = encoder.encode([PROMPT], SIZES)
+    ours = encoder.encode([_PROMPT], _SIZES)
     if "mm_token_type_ids" not in theirs:
-        raise _Unfit("the processor gives no mm_token_type_ids; the model's positions would be those of plain text")
+        raise _Unfit(
+            "the processor returns no mm_token_type_ids, so the model would use the positions of plain text; install the "
+            "transformers version that Seer requires"
+        )
     counted = [int(np.prod(grid)) // encoder.geometry.merge**2 for grid in theirs["image_grid_thw"]]
     predicted = [slot.tokens for slot in ours.slots]
     if counted != predicted:
         raise _Unfit(
-            f"the processor makes {counted} tokens of pages of {list(SIZES.values())} px, geometry says {predicted}"
+            f"the processor makes {counted} tokens of pages of {list(_SIZES.values())} px, but Seer's geometry predicts "
+            f"{predicted}; check preprocessor_config.json"
         )
     if not np.array_equal(theirs["input_ids"][0], ours.ids):
-        raise _Unfit("the processor's ids differ from Seer's for the same prompt")
-    return f"placeholders {counted} as geometry predicts; ids equal to Seer's; mm_token_type_ids present"
+        raise _Unfit(
+            "the processor's ids differ from Seer's for the same prompt; save the checkpoint again with "
+            "seer.models.checkpoint.save"
+        )
+    return f"{counted} placeholders, as predicted; ids equal Seer's; mm_token_type_ids present"
 
 
 def _positions(folder: Path) -> str:
     import torch
 
     checkpoint = load(folder)
-    encoded = checkpoint.encoder.encode([PROMPT], SIZES)
+    encoded = checkpoint.encoder.encode([_PROMPT], _SIZES)
     expected, _ = checkpoint.model.model.get_rope_index(
         torch.from_numpy(encoded.ids.astype(np.int64))[None],
         torch.from_numpy(encoded.mm_token_type_ids())[None],
         image_grid_thw=torch.from_numpy(encoded.grid_thw()),
     )
     if not np.array_equal(encoded.positions(), expected[:, 0].numpy()):
-        raise _Unfit("M-RoPE positions of a three-image prompt differ from transformers' get_rope_index")
+        raise _Unfit(
+            "M-RoPE positions of a three-image prompt differ from transformers' get_rope_index; install the transformers "
+            "version that Seer requires"
+        )
     return f"M-RoPE ids of a three-image prompt ({len(encoded)} tokens) equal get_rope_index"

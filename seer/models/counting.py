@@ -1,10 +1,10 @@
-"""Counting text tokens: by the model's own tokenizer where one is given, else by a production-size one, by name.
+"""Counts of text tokens, by the model's own tokenizer or, without a model, by a production-size one.
 
-    counter = load_counter("path/to/checkpoint")     # or load_counter(None): tekken
+    counter = load_counter("path/to/checkpoint")     # load_counter(None) uses tekken
     counter.count("some text"), counter.name
 
-A tokenizer trained on little text would flatter every compression ratio, so the stand-in is a real one: tekken
-(131,072 entries), carried by the mistral-common wheel.
+A tokenizer trained on little text needs more tokens and would inflate every compression ratio. The default is therefore
+a production tokenizer: tekken (131,072 entries), from the mistral-common wheel.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from seer.storage import replace_surrogates
 
 
 class TextCounter(Protocol):
-    """Counts the tokens of plain text; control tokens never come out."""
+    """Counts the tokens of plain text, in which no control token is recognised."""
 
     name: str
 
-    def count(self, text: str) -> int: ...
+    def count(self, text: str) -> int:
+        """Return the number of tokens of `text`."""
+        ...
 
 
 class TokenizerCounter:
-    """Counts by a Hugging Face tokenizer.json."""
+    """A counter that uses a Hugging Face tokenizer.json."""
 
     def __init__(self, path: Path) -> None:
+        """Load the tokenizer file at `path`. Raises ModelError if it is broken."""
         from tokenizers import Tokenizer
 
         try:
             self._tokenizer = without_added_tokens(Tokenizer.from_file(str(path)))
         except Exception as error:  # tokenizers raises bare Exception on a broken file
-            raise ModelError(f"'{path}' is not a tokenizer.json: {error}") from None
+            raise ModelError(f"'{path}' is not a tokenizer.json ({error}); copy the file again") from None
         self.name = path.parent.name or str(path)
 
     def count(self, text: str) -> int:
@@ -47,7 +50,7 @@ class TokenizerCounter:
 
 
 class TekkenCounter:
-    """Counts by tekken, as Mistral's models read text."""
+    """A counter that uses tekken, the tokenizer of Mistral's models."""
 
     name = "tekken"
 
@@ -60,7 +63,7 @@ class TekkenCounter:
 
 @functools.cache
 def load_tekken() -> Any:
-    """Mistral's tekken tokenizer, from the file that the mistral-common wheel carries."""
+    """Load Mistral's tekken tokenizer from the file in the mistral-common wheel."""
     import mistral_common
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
@@ -73,7 +76,7 @@ class _Ids:
 
 
 class _TekkenText:
-    """tekken in the place of a model's own text tokenizer; its ids stand behind those of the control tokens."""
+    """tekken with the interface of a text tokenizer. `offset` moves its ids behind those of the control tokens."""
 
     def __init__(self, offset: int) -> None:
         self._tokenizer, self._offset = load_tekken(), offset
@@ -89,7 +92,7 @@ class _TekkenText:
 
 
 def tekken_encoder(geometry: VisionGeometry = GLM_41V) -> Encoder:
-    """The encoder of Seer's conversations with tekken for text: exact token accounting where no model is at hand."""
+    """Return an encoder that uses tekken for text: exact token accounting without a model."""
     from tokenizers import Tokenizer, models
 
     controls = Tokenizer(models.BPE())
@@ -99,7 +102,10 @@ def tekken_encoder(geometry: VisionGeometry = GLM_41V) -> Encoder:
 
 @functools.lru_cache(maxsize=4)
 def load_counter(path: str | Path | None = None) -> TextCounter:
-    """The counter of the checkpoint folder or tokenizer.json at `path`; tekken without one."""
+    """Return the counter for a checkpoint folder or tokenizer.json; without `path`, a counter that uses tekken.
+
+    Raises ModelError if there is no usable tokenizer at `path`.
+    """
     if path is None:
         return TekkenCounter()
     file = Path(path)

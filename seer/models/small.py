@@ -1,4 +1,4 @@
-"""Small real GLM-4V checkpoints, built from a seed: every part that a large one has, in a few million parameters.
+"""Small GLM-4V checkpoints built from a seed, with every part of a large model in a few million parameters.
 
 build_small("runs/small", seed=0)
 """
@@ -26,9 +26,9 @@ _COMMON_TOKENS = (
     *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
 )
 SPECIAL_TOKENS = {
-    # image and video right behind their markers (ids 151343 and 151344 in the large model), Seer's tags last
+    # Image and video follow their markers (ids 151343 and 151344 in the large model); Seer's tags come last.
     "glm-4.1v": (*_COMMON_TOKENS, "<|image|>", "<|video|>", "<think>", "</think>", "<tool_call>", "</tool_call>"),
-    # audio, code and tool tags between; <|image|> is 151363, </tool_call> 151353 as in the paper
+    # Audio, code and tool tags come in between; <|image|> is 151363 and </tool_call> 151353, as in the paper.
     "glm-4.5v": (
         *_COMMON_TOKENS,
         *("<|begin_of_audio|>", "<|end_of_audio|>", "<|begin_of_transcription|>", "<|end_of_transcription|>"),
@@ -45,21 +45,21 @@ SPECIAL_TOKENS = {
         *("<|begin_of_box|>", "<|end_of_box|>", "<|image|>", "<|video|>"),
     ),
 }
-"""GLM's special tokens in the order of their ids, by family. The names agree, the ids do not: nothing may rely on them."""
+"""GLM's special tokens in the order of their ids, by family. The names agree, the ids do not, so code must not rely on ids."""
 
 INK_SCALING = PixelScaling(mean=(0.92, 0.92, 0.92), std=(0.22, 0.22, 0.22))
-"""Normalised to the ink of a text page, which is mostly white: a small model learns nothing from CLIP's scaling."""
+"""Scaling for text pages, which are mostly white. A small model does not learn to read with CLIP's scaling."""
 
 PRE_TOKENIZER_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""GLM-4's splits, but each digit alone, so that codes are copied digit by digit."""
+"""GLM-4's pattern, except that each digit is a token, so that a model copies codes digit by digit."""
 
 
 @dataclass(frozen=True)
 class SmallShape:
-    """The size of a small model. Head sizes are multiples of 32, as vLLM's CPU attention wants them."""
+    """The size of a small model. Head sizes are multiples of 32, which the CPU attention of vLLM requires."""
 
     hidden: int = 128
     text_layers: int = 4
@@ -83,10 +83,15 @@ def build_small(
     family: str = "glm-4.1v",
     tokenizer: Tokenizer | None = None,
 ) -> Path:
-    """Make a small, untrained, real Glm4vForConditionalGeneration with its own tokenizer; returns its folder.
+    """Write an untrained Glm4vForConditionalGeneration with its own tokenizer, and return its folder.
 
-    The same seed, shape, corpus and family give the same bytes. `corpus` trains the tokenizer's merges, `family` orders
-    its special tokens; a `tokenizer` stands in for both.
+    seed: of the weights.
+    shape: sizes of the model; the defaults give about two million parameters.
+    corpus: texts from which the tokenizer's merges are learned.
+    family: "glm-4.1v" or "glm-4.5v", whose order of special tokens is used.
+    tokenizer: a finished tokenizer, used instead of `corpus` and `family`.
+
+    The same arguments give the same bytes.
     """
     import torch
     from transformers import Glm4vForConditionalGeneration
@@ -102,13 +107,13 @@ def build_small(
 
 
 def small_config(tokenizer: Any, shape: SmallShape) -> Any:
-    """The configuration of a small model. `head_dim` stays unset: transformers ignores it, vLLM does not."""
+    """Return the Glm4vConfig of a small model. `head_dim` stays unset: transformers ignores it, vLLM does not."""
     from transformers import Glm4vConfig
 
     encoder = Encoder(tokenizer)
     ids = tokenizer.convert_tokens_to_ids
     head = shape.hidden // shape.text_heads
-    # temporal, height and width share the rotary pairs; temporal takes the rounding
+    # Temporal, height and width positions share the rotary pairs; temporal takes the remainder of the division.
     sides = head // 2 * 3 // 8
     rope = dict(
         rope_type="default",
@@ -146,10 +151,10 @@ def small_config(tokenizer: Any, shape: SmallShape) -> Any:
 
 
 def initialise(model: torch.nn.Module) -> None:
-    """Draw every matrix with std = fan_in^-0.5 (embeddings 0.5, position embeddings 0.3).
+    """Draw every matrix from a normal distribution with std = fan_in^-0.5 (embeddings 0.5, position embeddings 0.3).
 
-    transformers' default of 0.02 leaves image features of a narrow model nearly equal between pages, and it never
-    learns to read; with fan-in scaling it does.
+    With transformers' default of 0.02, the image features of a narrow model are nearly equal for all pages, and the
+    model never learns to read.
     """
     import torch
 
@@ -178,12 +183,15 @@ DEFAULT_CORPUS = (
 
 
 def default_corpus() -> list[str]:
-    """What a small model's tokenizer learns from where nothing else is given: the protocol's phrases and the sample text."""
+    """Return the default corpus of a small tokenizer: phrases of the protocol and the sample text."""
     return [*DEFAULT_CORPUS, SAMPLE_PATH.read_text(encoding="utf-8")]
 
 
 def train_tokenizer(corpus: Sequence[str], vocabulary: int, family: str = "glm-4.1v") -> Tokenizer:
-    """A byte-level BPE tokenizer with GLM's special tokens, its merges learned from `corpus`. Deterministic."""
+    """Train a byte-level BPE tokenizer with GLM's special tokens on `corpus`. The result is deterministic.
+
+    vocabulary: number of entries, special tokens included.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(ignore_merges=False))
@@ -205,7 +213,7 @@ def train_tokenizer(corpus: Sequence[str], vocabulary: int, family: str = "glm-4
 
 
 def wrap_tokenizer(tokenizer: Tokenizer) -> Any:
-    """The tokenizer as transformers and vLLM want it."""
+    """Wrap a tokenizer for transformers and vLLM."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(

@@ -1,4 +1,4 @@
-"""The control tokens of the protocol, and every literal that some tokenizer of the GLM family treats as one."""
+"""The control tokens of the protocol, and every literal that a GLM-family tokenizer treats as a control token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class ControlTokens:
-    """The names of the control tokens Seer uses. Each must be a single token of the model's tokenizer."""
+    """The names of the control tokens that Seer uses. Each must be a single token of the model's tokenizer."""
 
     mask: str = "[gMASK]"
     start: str = "<sop>"
@@ -24,6 +24,7 @@ class ControlTokens:
     close_think: str = "</think>"
 
     def names(self) -> tuple[str, ...]:
+        """All control tokens, in the order of the fields above."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -39,4 +40,4 @@ KNOWN_CONTROL_LITERALS = (
     *("<tool_response>", "</tool_response>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     *("<answer>", "</answer>", "/nothink"),
 )
-"""Spellings that some tokenizer of the GLM family takes for a control token."""
+"""Spellings that at least one tokenizer of the GLM family reads as a control token."""

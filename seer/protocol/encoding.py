@@ -1,10 +1,10 @@
-"""Turns and page sizes → token ids, loss classes, image slots, positions. The only encoder.
+"""Encode turns and page sizes into token ids, loss classes, image slots and positions. There is no other encoder.
 
-Training, every engine and token accounting call `Encoder.encode`, so what a model is trained on and what it meets are
-the same ids. Text is encoded by a copy of the tokenizer that has no control tokens at all: no byte of a document, a
-question or an observation can become one.
+Training, every engine and token accounting call `Encoder.encode`, so a model is trained on the same ids that inference
+sends. Text is encoded by a copy of the tokenizer without control tokens: no byte of a document, question or observation
+can become one.
 
-Shapes: L tokens, P patches before merging, n images.
+Shapes: L tokens, n images.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 CLASSES = tuple(LossClass)
 CLASS_INDEX = {loss_class: index for index, loss_class in enumerate(CLASSES)}
 MAX_RECENT_CHARS = 4 << 20
-"""Of texts whose ids are remembered: some 10 MB with their ids, 32 MB at worst."""
+"""The characters of all texts whose ids are cached: about 10 MB with their ids, at most 32 MB."""
 
 
 @dataclass(frozen=True)
 class ImageSlot:
-    """Where one page's vision tokens stand: ids[start : start + tokens] are image placeholders."""
+    """The vision tokens of one page: ids[start : start + tokens] are image placeholders."""
 
     page: int
     start: int
     rows: int
     columns: int
-    """Patches before merging."""
+    """`rows` and `columns` count patches before merging."""
     tokens: int
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A conversation as the model sees it."""
+    """An encoded conversation, as the model receives it."""
 
     ids: np.ndarray
     """int32 (L,)"""
     classes: np.ndarray
-    """uint8 (L,): index into `CLASSES`"""
+    """uint8 (L,): indices into `CLASSES`"""
     slots: tuple[ImageSlot, ...]
     merge: int
-    """Patches along each side of what becomes one vision token."""
+    """A vision token covers merge x merge patches."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,28 +69,28 @@ class Encoded:
         return sum(slot.tokens for slot in self.slots)
 
     def count(self, *classes: LossClass) -> int:
-        """Tokens of these loss classes."""
+        """Return the number of tokens of these loss classes."""
         return int(np.isin(self.classes, [CLASS_INDEX[loss_class] for loss_class in classes]).sum())
 
     def mm_token_type_ids(self) -> np.ndarray:
-        """int32 (L,): 1 on image placeholders, 0 elsewhere."""
+        """Return int32 (L,): 1 on image placeholders, 0 elsewhere."""
         types = np.zeros(len(self), np.int32)
         for slot in self.slots:
             types[slot.start : slot.start + slot.tokens] = 1
         return types
 
     def grid_thw(self) -> np.ndarray:
-        """int64 (n, 3): frames, rows and columns of patches of each image."""
+        """Return int64 (n, 3): frames, rows and columns of patches of each image."""
         return np.array([(1, slot.rows, slot.columns) for slot in self.slots], np.int64).reshape(-1, 3)
 
     def positions(self) -> np.ndarray:
-        """int32 (3, L): temporal, height and width positions (M-RoPE), equal to transformers' get_rope_index.
+        """Return int32 (3, L): temporal, height and width positions (M-RoPE), equal to transformers' get_rope_index.
 
-        Text advances all three by one a token. An image stands at one temporal position, its tokens on a grid of rows
-        and columns, and the next token follows at the larger side of that grid.
+        Each text token advances all three by one. All tokens of an image have one temporal position and lie on a grid
+        of rows and columns; the token after the image continues at the larger side of that grid.
         """
         positions = np.empty((3, len(self)), np.int32)
-        done = following = 0
+        done = following = 0  # tokens already placed, and the position of the next one
         for slot in self.slots:
             gap = slot.start - done
             positions[:, done : slot.start] = np.arange(following, following + gap)
@@ -113,49 +113,54 @@ class Encoded:
 
 
 class Encoder:
-    """Encodes conversations for one tokenizer and one vision geometry."""
+    """Encodes conversations for one tokenizer and one vision geometry. Safe to share between threads."""
 
     def __init__(self, tokenizer: Any, geometry: VisionGeometry = GLM_41V, plain: Any = None) -> None:
-        """`tokenizer`: a transformers fast tokenizer or a tokenizers.Tokenizer. `plain` encodes text in its place.
+        """Prepare the control ids and the tokenizer for plain text.
 
-        Raises ModelError where a control token is missing or is not a single token.
+        tokenizer: a transformers fast tokenizer or a tokenizers.Tokenizer.
+        plain: a tokenizer for text only; by default a copy of `tokenizer` without its control tokens.
+
+        Raises ModelError if a control token is missing or is not a single token, or if plain text can become one.
         """
         self.geometry = geometry
         self.full: Tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self.control_ids = resolve_control_ids(self.full)
         self._plain = plain or without_added_tokens(self.full)
-        # the fast form leaves out where each token stood in its text
+        # The fast form skips the offsets of tokens in their text, which nothing here needs.
         self._encode_many = getattr(self._plain, "encode_batch_fast", self._plain.encode_batch)
         self._recent = _Recent()
         self._names = {token_id: name for name, token_id in self.control_ids.items()}
         self.added_ids = frozenset(self.full.get_added_tokens_decoder())
-        """Every id that only a control piece may produce."""
+        """Every id that only a control piece can produce."""
         optional = self.full.token_to_id(SYSTEM_TOKEN)
         self._optional_ids = {SYSTEM_TOKEN: optional} if optional in self.added_ids else {}
         self._check_plain_text_stays_plain()
 
     def control(self, name: str) -> int:
+        """Return the id of a control token."""
         return self.control_ids[name]
 
     def control_name(self, token_id: int) -> str:
-        """The control token of this id; "" where it is none of Seer's."""
+        """Return the control token with this id, or "" if Seer uses no control token with it."""
         return self._names.get(token_id, "")
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """What ends the model's turn for good. Never the observation marker: the tool speaks after the call."""
+        """Ids that end generation. The observation marker does not: the model continues after the tool result."""
         return (self.control_ids[CONTROL.user], self.control_ids[CONTROL.end_of_text])
 
     def encode_text(self, text: str) -> list[int]:
-        """Ids of plain text; control tokens cannot come out, whatever the text. Lone surrogates become U+FFFD."""
+        """Encode plain text. The ids never contain a control token. Lone surrogates become U+FFFD."""
         ids: list[int] = self._encode_batch([text])[0].tolist()
         return ids
 
     def count_text(self, text: str) -> int:
+        """Return the number of tokens of plain text."""
         return len(self._encode_batch([text])[0])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; control tokens are left out."""
+        """Decode ids into text, leaving out control tokens."""
         return self._plain.decode([i for i in ids if i not in self.added_ids], skip_special_tokens=False)
 
     def encode(
@@ -166,15 +171,17 @@ class Encoder:
     ) -> Encoded:
         """Encode a conversation.
 
-        page_sizes: (width_px, height_px) of each page shown as an image.
-        written: for turns that a model wrote, by index, the very ids it wrote; they stand as they are, so that a key-
-        value cache stays valid even where the model spelled its call unusually.
+        page_sizes: (width_px, height_px) of each page that is shown as an image.
+        written: for turns that a model wrote, by their index, the ids that it wrote. They are used unchanged, so that
+        a key-value cache stays valid even if the model formatted its call unusually. They count as loss class CALL.
+
+        Raises InputError for an order of turns that the protocol does not allow and for an impossible page size.
         """
         pieces: list[Piece | Sequence[int]] = []
         if not written:
             pieces.extend(layout(turns))
         else:
-            done = 0
+            done = 0  # pieces of the turns before this one
             for index in range(len(turns)):
                 prefix = layout(turns[: index + 1])
                 pieces.extend([written[index]] if index in written else prefix[done:])
@@ -196,6 +203,7 @@ class Encoder:
     ) -> Encoded:
         texts = [piece.value for piece in pieces if isinstance(piece, Piece) and piece.kind == "text"]
         encoded_texts = iter(self._encode_batch(texts))
+        # The empty first run lets np.concatenate work, with the right dtype, when there are no pieces.
         ids: list[np.ndarray] = [np.empty(0, np.int32)]
         classes: list[int] = []
         slots: list[ImageSlot] = []
@@ -222,7 +230,7 @@ class Encoder:
         return Encoded(np.concatenate(ids), each, tuple(slots), self.geometry.merge)
 
     def _encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """int32 ids of each text; those of texts seen not long ago are remembered, and must not be changed."""
+        """Return int32 ids of each text. The arrays are cached between calls, so callers must not modify them."""
         clean = [replace_surrogates(text, "\ufffd") for text in texts]
         found = {text: self._recent.get(text) for text in clean}
         new = [text for text, ids in found.items() if ids is None]
@@ -231,10 +239,13 @@ class Encoder:
             self._recent.keep(text, ids)
         return [found[text] for text in clean]  # type: ignore[misc]
 
-    # ── Reading what a model wrote ───────────────────────────────────────────────────────────────
+    # ── Parsing generated ids ────────────────────────────────────────────────────────────────────
 
     def split(self, ids: Sequence[int]) -> list[tuple[str, str]]:
-        """Generated ids → [(control name or "", text)], in order. Tags count only where they are control tokens."""
+        """Split generated ids into [(control name, "") or ("", text)], in order.
+
+        A tag that the model spelled as ordinary text stays text.
+        """
         parts: list[tuple[str, str]] = []
         buffer: list[int] = []
 
@@ -253,17 +264,20 @@ class Encoder:
         return parts
 
     def _check_plain_text_stays_plain(self) -> None:
+        """Raise ModelError if the spelling of an added token encodes to its id even as plain text."""
         for token_id, token in self.full.get_added_tokens_decoder().items():
             if token_id in self.encode_text(token.content):
                 raise ModelError(
                     f"the tokenizer turns the plain text '{token.content}' into the control token {token_id} even without its "
-                    "added tokens; the merges of its vocabulary must not reach control tokens"
+                    "added tokens; use a tokenizer whose vocabulary cannot produce control tokens from text"
                 )
 
 
 class _Recent:
-    """The ids of texts that were tokenized last. A conversation is encoded anew for each of its requests, and to count
-    what it takes, and little in it is new each time. Used from several threads at once."""
+    """A cache of the ids of recently tokenized texts, shared by threads.
+
+    A conversation is encoded again for each of its requests and for token counts, and most of its texts stay the same.
+    """
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, np.ndarray] = OrderedDict()
@@ -271,7 +285,7 @@ class _Recent:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[_Recent], tuple[()]]:
-        return _Recent, ()  # a copy for another process begins empty
+        return _Recent, ()  # a pickled copy starts empty: locks cannot be pickled
 
     def get(self, text: str) -> np.ndarray | None:
         with self._lock:
@@ -282,6 +296,7 @@ class _Recent:
 
     def keep(self, text: str, ids: np.ndarray) -> None:
         with self._lock:
+            # One long text must not push out all others.
             if text in self._ids or len(text) > MAX_RECENT_CHARS // 8:
                 return
             self._ids[text] = ids
@@ -291,7 +306,7 @@ class _Recent:
 
 
 def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """Name → id of every control token. Raises ModelError naming all that are missing."""
+    """Return the id of every control token by name. Raises ModelError that names all missing ones."""
     added = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
     missing = [name for name in CONTROL.names() if name not in added]
     if missing:
@@ -303,7 +318,7 @@ def resolve_control_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that knows no added tokens, so that no text can produce one."""
+    """Return a copy without added tokens, truncation, padding and post-processing, so that text stays plain text."""
     import json
 
     from tokenizers import Tokenizer as Rebuild

@@ -1,4 +1,4 @@
-"""Grammars and schemas of valid select calls, for constrained decoding."""
+"""Grammars and JSON schemas of valid select calls, for constrained decoding."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from seer.protocol.call import CALL_NAME, render_call
 
 
 def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
-    """An EBNF grammar (xgrammar's dialect) of every valid call body, and of nothing else.
+    """Return an EBNF grammar (xgrammar's dialect) that accepts exactly the valid call bodies.
 
-    `allowed` are the pages that may be asked for, ascending. Pages ascend and are unique, at most `max_pages`; the
-    empty list is valid. Rule `f_i_k` is a list that starts at the i-th allowed page or later and has at most k entries:
-    len(allowed) · max_pages rules of constant size.
+    allowed: the pages that can be selected, ascending.
+    max_pages: the most pages in a call; None sets no limit.
+
+    A valid list is ascending and unique and may be empty. Rule `f_i_k` derives a list that starts at the i-th allowed
+    page or later and has at most k entries, so the grammar has len(allowed) · max_pages rules of constant size.
     """
     opening, closing = render_call(()).split("[]")
     head = f"root ::= {json.dumps(opening + '[')} list {json.dumps(']' + closing)}\n"
@@ -23,6 +25,7 @@ def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
     rules = [head, f'list ::= "" | f_0_{limit}\n']
     for k in range(1, limit + 1):
         for i, page in enumerate(allowed):
+            # f_i_k: this page, optionally followed by a list of k - 1 later pages; or a list that skips this page.
             more = i + 1 < len(allowed)
             tail = f' ("" | ", " f_{i + 1}_{k - 1})' if more and k > 1 else ""
             later = f" | f_{i + 1}_{k}" if more else ""
@@ -33,9 +36,12 @@ def call_grammar(allowed: Sequence[int], max_pages: int | None = None) -> str:
 def call_structural_tag(
     open_id: int, close_id: int, allowed: Sequence[int], max_pages: int | None = None
 ) -> dict[str, object]:
-    """A whole call as a structural tag (xgrammar, vLLM): the token <tool_call>, a valid body, the token </tool_call>.
+    """Return a structural tag (xgrammar, vLLM) of a whole call: the token <tool_call>, a valid body, </tool_call>.
 
-    The tags are given as ids, so that they cannot be spelled in pieces; after the last one only a stop token may follow.
+    open_id, close_id: ids of the two tags. With ids instead of strings the model cannot spell a tag in several tokens.
+    allowed, max_pages: as in `call_grammar`.
+
+    After the closing tag only a stop token can follow.
     """
     elements = [
         {"type": "token", "token": open_id},
@@ -46,7 +52,10 @@ def call_structural_tag(
 
 
 def call_schema(allowed: Sequence[int], max_pages: int | None = None) -> dict[str, object]:
-    """A JSON schema for call bodies: range and length hold, order and uniqueness do not (`parse_call` repairs)."""
+    """Return a JSON schema of call bodies; arguments as in `call_grammar`.
+
+    The schema enforces range and length. It cannot express order and uniqueness, which `parse_call` repairs.
+    """
     indices: dict[str, object] = {"type": "array", "minItems": 0, "maxItems": _limit(allowed, max_pages)}
     if allowed:
         indices["items"] = {"type": "integer", "enum": list(allowed)}
@@ -59,4 +68,5 @@ def call_schema(allowed: Sequence[int], max_pages: int | None = None) -> dict[st
 
 
 def _limit(allowed: Sequence[int], max_pages: int | None) -> int:
+    """The most pages that a call can name."""
     return len(allowed) if max_pages is None else min(max_pages, len(allowed))

@@ -1,8 +1,8 @@
-"""The conversation's form: control tokens by name, the prompt's layout, the select call.
+"""The layout of a conversation: which control tokens, texts and images it consists of, in which order.
 
-A conversation is a list of `Turn`s. `layout` turns it into `Piece`s: control tokens, plain text and image slots, in
-order, each with its loss class. `seer.protocol.encoding` turns pieces into ids. Nothing here knows a tokenizer, and nothing that
-comes from outside (documents, questions, observations) can become a control piece: text stays text.
+A conversation is a list of `Turn`s. `layout` converts it into `Piece`s: control tokens, plain text and image slots, in
+order, each with its loss class. `seer.protocol.encoding` converts pieces into ids. This module uses no tokenizer.
+Documents, questions and observations become text pieces only, never control pieces.
 
     [gMASK]<sop><|user|>
     [Image 1]<|begin_of_image|>...<|end_of_image|>[Image 2]<|begin_of_image|>...<|end_of_image|>
@@ -13,7 +13,7 @@ comes from outside (documents, questions, observations) can become a control pie
     <think>The laptop costs ...</think>
     The total price is $1,749.98.<|user|>
 
-The layout follows the Seer paper's A.1.3; ids follow the loaded tokenizer, whatever they are.
+The layout follows section A.1.3 of the Seer paper. The ids of the tokens are those of the loaded tokenizer.
 """
 
 from __future__ import annotations
@@ -31,20 +31,24 @@ from seer.schema import Excerpt, LossClass, Turn
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of the conversation: one control token, plain text, or the slot of one page image."""
+    """A part of the conversation: one control token, plain text, or the slot of one page image."""
 
     kind: Literal["control", "text", "image"]
     value: str
     loss_class: LossClass
     page: int = 0
+    """The page number of an image; 0 for other pieces."""
 
 
 def layout(turns: Sequence[Turn]) -> list[Piece]:
-    """The pieces of a conversation, from the start to what its last turn asks for.
+    """Convert a conversation into its pieces.
 
-    After a prompt stands the mark that lets the model speak, unless it stands outside the chat; after an answer stands
-    the stop token. So the pieces of turns[:n] are always a prefix of the pieces of turns[:n + 1]. Raises InputError on
-    an order of turns that no conversation has.
+    A prompt ends with the assistant marker, after which the model generates, unless the prompt is outside the chat
+    template; an answer ends with the stop token. The pieces of turns[:n] are therefore always a prefix of the pieces
+    of turns[:n + 1].
+
+    Raises InputError if the turns are in an order that the protocol does not allow, or if a prompt outside the chat
+    template shows images.
     """
     _check_order(turns)
     pieces: list[Piece] = []
@@ -67,10 +71,10 @@ def _prompt(turn: Turn, _: str) -> Iterator[Piece]:
         return
     yield _control(CONTROL.user, prompt)
     texts = {excerpt.page: excerpt.text for excerpt in turn.excerpts}
-    head = "\n"
+    head = "\n"  # text that has not been emitted yet; adjacent texts form one piece
     for page in sorted({*turn.pages, *texts}):
         if page in texts:
-            # page 0 is the whole document as text: it needs no label
+            # Page 0 is the whole document as text, which needs no label.
             head += f"[Image {page}] {texts[page]}\n" if page else f"{texts[page]}\n"
             continue
         yield Piece("text", f"{head}[Image {page}]", prompt)
@@ -122,9 +126,16 @@ def chat_layout(messages: Sequence[tuple[str, ChatContent]], *, has_system_token
 
 
 def plain_prompt(turn: Turn) -> str:
-    """The text that a model goes on with, where a prompt stands outside any chat template."""
+    """Return the text of a prompt outside the chat template, which the model continues.
+
+    Raises InputError if the prompt shows pages as images.
+    """
     if turn.pages:
-        raise InputError("a prompt outside the chat template shows text only; it has pages as pictures")
+        pages = ", ".join(map(str, turn.pages))
+        raise InputError(
+            f"a prompt outside the chat template shows text only, but it has page images ({pages}); pass their text as "
+            "excerpts"
+        )
     return "".join(f"{excerpt.text}\n" for excerpt in turn.excerpts) + turn.text
 
 
@@ -160,39 +171,42 @@ _MAY_FOLLOW = {
     "call": {"observation"},
     "observation": {"call", "think", "answer"},
     "think": {"answer"},
-    # what was read may be thought over before more is asked for; the first call is asked for at once
+    # After an observation the model may reason and then select again; the first call comes without reasoning.
     "observation, think": {"call", "answer"},
     "answer": set[str](),
 }
 
 
 def _check_order(turns: Sequence[Turn]) -> None:
+    """Raise InputError at the first turn that cannot follow the one before it."""
     previous = ""
     for turn in turns:
         if turn.kind not in _MAY_FOLLOW[previous]:
             allowed = ", ".join(sorted(_MAY_FOLLOW[previous])) or "nothing"
-            raise InputError(f"turn '{turn.kind}' after '{previous or 'the start'}'; there may follow: {allowed}")
+            place = f"'{previous}'" if previous else "the start"
+            raise InputError(f"turn '{turn.kind}' cannot follow {place}; allowed here: {allowed}")
         previous = "observation, think" if (previous, turn.kind) == ("observation", "think") else turn.kind
 
 
-# ── What the tool answers ────────────────────────────────────────────────────────────────────────
+# ── Observations ─────────────────────────────────────────────────────────────────────────────────
 
 
 def observation(excerpts: Sequence[Excerpt]) -> Turn:
-    """The observation that carries exact text. With nothing selected it says so."""
+    """Return the observation that carries the exact text of `excerpts`; without any, a fixed sentence says so."""
     if not excerpts:
         return Turn(kind="observation", text="You selected no images. Please answer based on the visual content.")
     return Turn(kind="observation", excerpts=tuple(excerpts))
 
 
 def observation_without_text(pages: Sequence[int]) -> Turn:
-    """The paper's A.4 observation: the selection is acknowledged, no text is given (k = 0)."""
+    """Return the observation that confirms the selected pages without their text (k = 0, section A.4 of the paper)."""
     listed = json.dumps(list(pages))
     text = f"You identified images {listed} as relevant. Please answer based on the visual content of these images."
     return Turn(kind="observation", text=text)
 
 
 def render_observation(turn: Turn) -> str:
+    """Return the text of an observation turn: one labelled line of text per excerpt, or the turn's own text."""
     if not turn.excerpts:
         return turn.text
     return "\n".join(f"Text from image {excerpt.page}: {excerpt.text}" for excerpt in turn.excerpts)

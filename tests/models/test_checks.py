@@ -1,4 +1,4 @@
-"""`seer check` on checkpoints with the faults that occur: each is found, and the remark says what to change."""
+"""Tests of checkpoint checks: each fault that occurs in practice is found, and the result says what to change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from seer.protocol.control import CONTROL
 
 @pytest.fixture
 def broken(small_checkpoint_dir: Path, tmp_path: Path) -> Callable[..., dict[str, Check]]:
-    """What the checks say, by name, of a copy in which files were changed."""
+    """Return a function that copies a checkpoint, changes files in it and returns the results of the checks by name."""
 
-    def look(**changes: Callable[[Any], Any]) -> dict[str, Check]:
+    def check_with(**changes: Callable[[Any], Any]) -> dict[str, Check]:
         folder = tmp_path / "model"
         shutil.copytree(small_checkpoint_dir, folder, dirs_exist_ok=True)
         for stem, change in changes.items():
@@ -29,17 +29,17 @@ def broken(small_checkpoint_dir: Path, tmp_path: Path) -> Callable[..., dict[str
             path.write_text(change(text) if path.suffix == ".jinja" else json.dumps(change(json.loads(text))))
         return {check.name: check for check in check_model(folder)}
 
-    return look
+    return check_with
 
 
-def test_a_right_checkpoint_passes_and_nothing_is_left_out(broken):
+def test_check_model_good_checkpoint_passes_every_check(broken):
     found = broken()
     assert all(check.ok for check in found.values()), found
     names = ["folder", "control tokens", "configuration", "stop tokens", "plain text", "chat template", "processor"]
     assert list(found) == names
 
 
-def test_every_fault_is_found_in_one_go(broken, small_checkpoint):
+def test_check_model_reports_several_faults_at_once(broken, small_checkpoint):
     control = small_checkpoint.encoder.control
     found = broken(
         config=lambda config: config | {"image_token_id": 5},
@@ -47,16 +47,16 @@ def test_every_fault_is_found_in_one_go(broken, small_checkpoint):
         chat_template=lambda template: template.replace("[gMASK]", ""),
     )
     assert not any(found[name].ok for name in ("configuration", "stop tokens", "chat template"))
-    assert f"config.json says image_token_id=5, but the tokenizer's <|image|> is {control(CONTROL.image)}" in (
+    assert f"config.json has image_token_id=5, but the tokenizer's <|image|> is {control(CONTROL.image)}" in (
         found["configuration"].detail
     )
-    assert "the model must go on after the tool has spoken; set eos_token_id to" in found["stop tokens"].detail
+    assert "the model must continue after the tool result; set eos_token_id to" in found["stop tokens"].detail
     assert "save the checkpoint again with seer.models.checkpoint.save" in found["chat template"].detail
     assert found["plain text"].ok
 
 
-def test_faults_that_only_other_programs_would_show(broken):
-    """vLLM heeds head_dim and transformers does not; a stock server loses what the template drops."""
+def test_check_model_finds_faults_that_affect_only_other_programs(broken):
+    """vLLM uses head_dim and transformers does not; a stock server loses the messages that the template drops."""
 
     def with_head(config: dict[str, Any]) -> dict[str, Any]:
         return config | {"text_config": config["text_config"] | {"head_dim": 8}}
@@ -72,22 +72,22 @@ def test_faults_that_only_other_programs_would_show(broken):
     assert "loses tool calls or observations" in found["chat template"].detail
 
 
-def test_a_folder_that_is_no_checkpoint_ends_the_checks(tmp_path):
+def test_check_model_stops_at_folder_without_checkpoint(tmp_path):
     (check,) = check_model(tmp_path)
     assert (check.name, check.ok) == ("folder", False)
     assert str(tmp_path) in check.detail
 
 
-# ── What cannot be read is one clear error wherever a checkpoint is opened ───────────────────────
+# ── Unreadable checkpoints: one clear error in every function that opens one ─────────────────────
 
-REFUSED = [
-    lambda config: config | {"text_config": config["text_config"] | {"head_dim": 7}},  # odd, which RoPE cannot turn
+UNUSABLE_CHANGES = [
+    lambda config: config | {"text_config": config["text_config"] | {"head_dim": 7}},  # odd, which RoPE cannot use
     lambda config: config | {"text_config": 5},
     lambda config: config | {"vision_config": ["x"]},
 ]
 
 
-def opens(folder: Path) -> list[Callable[[], Any]]:
+def openers(folder: Path) -> list[Callable[[], Any]]:
     from train.model.loading import without_weights
     from train.planning.report import model_shape
 
@@ -99,29 +99,29 @@ def opens(folder: Path) -> list[Callable[[], Any]]:
     ]
 
 
-@pytest.mark.parametrize("change", REFUSED, ids=range(len(REFUSED)))
-def test_a_configuration_that_transformers_refuses(small_checkpoint_dir, tmp_path, change):
-    """transformers, and what lies beneath it, raise errors of many classes."""
+@pytest.mark.parametrize("change", UNUSABLE_CHANGES, ids=range(len(UNUSABLE_CHANGES)))
+def test_load_rejects_configuration_that_transformers_rejects(small_checkpoint_dir, tmp_path, change):
+    """transformers and the libraries below it raise errors of many classes."""
     folder = tmp_path / "model"
     shutil.copytree(small_checkpoint_dir, folder)
     path = folder / "config.json"
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    for way in opens(folder):
+    for opener in openers(folder):
         with pytest.raises(ModelError, match="does not load|is not a GLM-4V configuration"):
-            way()
+            opener()
     assert not all(check.ok for check in check_model(folder))
 
 
-def test_a_model_of_another_family_is_refused_before_it_is_built(small_checkpoint_dir, tmp_path):
+def test_load_rejects_model_of_another_family(small_checkpoint_dir, tmp_path):
     from train.model.loading import without_weights
 
     folder = tmp_path / "model"
     shutil.copytree(small_checkpoint_dir, folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "no_such_model"}))
-    for way in (lambda: load(folder, device="cpu"), lambda: without_weights(str(folder))):
+    for opener in (lambda: load(folder, device="cpu"), lambda: without_weights(str(folder))):
         with pytest.raises(ModelError, match="does not load as a GLM-4V-family model"):
-            way()
+            opener()
 
 
 KEYS = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std", "resample", "size")
@@ -130,12 +130,12 @@ ODD = [0, -1, 1.5, "x", True, [], [1, 2], [1, 2, "x"], ["x"], {"shortest_edge": 
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
 @pytest.mark.parametrize("key", KEYS)
-def test_a_processor_setting_that_cannot_be_is_named(key, value):
+def test_read_processor_names_impossible_setting(key, value):
     if (key, value) in [("resample", 0), ("size", 0), ("size", [])]:
-        read_processor({key: value})  # a filter of Pillow's; as if it were not there
+        read_processor({key: value})  # 0 is a valid filter; an empty size counts as absent
         return
     named = next(iter(value)) if key == "size" and isinstance(value, dict) else key
-    with pytest.raises(ModelError, match=rf"preprocessor_config.json says {named}="):
+    with pytest.raises(ModelError, match=rf"preprocessor_config.json has {named}="):
         read_processor({key: value})
 
 
@@ -143,6 +143,6 @@ def test_a_processor_setting_that_cannot_be_is_named(key, value):
     ("device", "dtype"),
     [("nope", "auto"), ("cpu:", "auto"), ("", "auto"), ("cpu", "banana"), ("cpu", "nn"), ("cuda:99", "auto")],
 )
-def test_a_device_or_dtype_that_is_not_here_is_said_before_the_weights_are_read(small_checkpoint_dir, device, dtype):
-    with pytest.raises(ConfigError, match="cannot be had here .*; give a device such as cpu"):
+def test_load_rejects_unavailable_device_or_dtype(small_checkpoint_dir, device, dtype):
+    with pytest.raises(ConfigError, match="is not available .*; give a device such as cpu"):
         load(small_checkpoint_dir, device=device, dtype=dtype)

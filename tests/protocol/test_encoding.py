@@ -1,4 +1,4 @@
-"""One encoder, proven token by token: prefixes, control tokens, positions, loss classes, the chat template."""
+"""Tests of the encoder, token by token: prefixes, control tokens, positions, loss classes, the chat template."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
 from seer.protocol.encoding import CLASSES, Encoder
 from seer.protocol.turns import observation
 from seer.schema import Excerpt, LossClass, Turn
-from tests.protocol.test_protocol import EXAMPLE, PROMPT, TWO_ROUNDS
+from tests.protocol.test_turns import EXAMPLE, PROMPT, TWO_ROUNDS
 
 SIZES = {1: (112, 84), 2: (84, 112), 3: (140, 140), 4: (112, 112)}
 hostile = st.one_of(
@@ -42,20 +42,20 @@ def conversation(question: str, observed: str, think: str, answer: str) -> tuple
 
 @given(hostile, hostile, hostile, hostile)
 @settings(max_examples=300, deadline=None)
-def test_no_text_becomes_a_control_token(question, observed, think, answer):
+def test_encode_any_text_yields_no_control_token(question, observed, think, answer):
     encoder = small_encoder()
     plain = encoder.encode(conversation("q", "o", "t", "a"), SIZES)
-    told = encoder.encode(conversation(question, observed, think or "t", answer or "a"), SIZES)
+    encoded = encoder.encode(conversation(question, observed, think or "t", answer or "a"), SIZES)
     controls = sorted(encoder.added_ids)
-    assert [i for i in told.ids if i in encoder.added_ids] == [i for i in plain.ids if i in encoder.added_ids]
+    assert [i for i in encoded.ids if i in encoder.added_ids] == [i for i in plain.ids if i in encoder.added_ids]
     assert controls
-    assert [slot.tokens for slot in told.slots] == [slot.tokens for slot in plain.slots]
+    assert [slot.tokens for slot in encoded.slots] == [slot.tokens for slot in plain.slots]
     assert not encoder.added_ids & set(encoder.encode_text(question))
 
 
 @given(hostile)
 @settings(deadline=None)
-def test_text_comes_back_from_its_ids(text):
+def test_decode_inverts_encode_text(text):
     encoder = small_encoder()
     expected = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     assert encoder.decode(encoder.encode_text(text)) == expected
@@ -63,8 +63,8 @@ def test_text_comes_back_from_its_ids(text):
 
 @given(hostile, hostile, hostile, hostile)
 @settings(max_examples=100, deadline=None)
-def test_what_is_trained_is_what_inference_sends(question, observed, think, answer):
-    """The ids of the first n turns are a prefix of the ids of all: the generation prompt equals the training prefix."""
+def test_encode_first_turns_is_a_prefix(question, observed, think, answer):
+    """The generation prompt equals the training prefix: the first n turns encode to a prefix of the whole conversation."""
     encoder = small_encoder()
     turns = conversation(question, observed, think, answer)
     whole = encoder.encode(turns, SIZES)
@@ -75,7 +75,7 @@ def test_what_is_trained_is_what_inference_sends(question, observed, think, answ
         np.testing.assert_array_equal(part.positions(), whole.positions()[:, : len(part)])
 
 
-def test_golden_classes_of_the_papers_example():
+def test_encode_paper_example_has_expected_classes():
     encoder = small_encoder()
     encoded = encoder.encode(EXAMPLE, SIZES)
     by_class = {
@@ -95,7 +95,7 @@ def test_golden_classes_of_the_papers_example():
     assert encoder.stop_ids == (encoder.control("<|user|>"), encoder.control("<|endoftext|>"))
 
 
-def test_ids_that_the_model_wrote_stand_as_they_are():
+def test_encode_written_ids_are_used_unchanged():
     encoder = small_encoder()
     odd = [encoder.control(CONTROL.open_call), *(encoder.encode_text(c)[0] for c in render_call((1, 3)))]
     odd.append(encoder.control(CONTROL.close_call))
@@ -103,7 +103,7 @@ def test_ids_that_the_model_wrote_stand_as_they_are():
     start = len(encoder.encode(EXAMPLE[:1], SIZES))
     assert encoded.ids[start : start + len(odd)].tolist() == odd
     assert encoder.decode(encoded.ids[start:].tolist()).startswith(render_call((1, 3)))
-    # what follows is as it would be behind the usual spelling, and the written ids count as the call
+    # The turns after it encode as usual, and the written ids count as the call.
     usual = encoder.encode(EXAMPLE[:3], SIZES)
     behind = len(usual) - len(encoder.encode(EXAMPLE[:2], SIZES))
     np.testing.assert_array_equal(encoded.ids[-behind:], usual.ids[-behind:])
@@ -112,8 +112,8 @@ def test_ids_that_the_model_wrote_stand_as_they_are():
     assert encoded.count(LossClass.CALL) == len(odd)
 
 
-def test_every_written_turn_stands_in_its_place():
-    """Two rounds with all that the model said given back, in another spelling: nothing else moves."""
+def test_encode_several_written_turns_leaves_others_unchanged():
+    """Two rounds in which every model turn is replaced by other ids: all other tokens stay the same."""
     encoder = small_encoder()
     spoken = {n: turn for n, turn in enumerate(TWO_ROUNDS) if turn.kind in ("call", "think")}
     written = {n: [encoder.control(CONTROL.open_call), *encoder.encode_text(f"turn {n}")] for n in spoken}
@@ -129,18 +129,18 @@ def test_every_written_turn_stands_in_its_place():
     assert encoded.slots == encoder.encode(TWO_ROUNDS, SIZES).slots
 
 
-def test_counts_by_class_add_up():
+def test_count_sums_loss_classes():
     encoder = small_encoder()
     encoded = encoder.encode(EXAMPLE, SIZES)
     answer = encoder.count_text("\nThe total price is $1,749.98.")
     assert encoded.count(LossClass.ANSWER) == answer
     assert encoded.count(LossClass.ANSWER, LossClass.STOP, LossClass.STRUCTURE) == answer + 1 + 4
     assert encoded.count() == 0
-    assert json.dumps(encoded.count(LossClass.STOP)) == "1", "a count goes into reports as it stands"
+    assert json.dumps(encoded.count(LossClass.STOP)) == "1", "a count must be serialisable as JSON"
 
 
-def test_a_conversation_is_kept_in_small_numbers():
-    """What a million training samples and every engine hold; torch and the shards rely on these types."""
+def test_encode_uses_small_integer_types():
+    """Training keeps a million samples in memory, and torch and the shards rely on these types."""
     encoded = small_encoder().encode(EXAMPLE, SIZES)
     assert (encoded.ids.dtype, encoded.classes.dtype) == (np.int32, np.uint8)
     assert (encoded.positions().dtype, encoded.mm_token_type_ids().dtype) == (np.int32, np.int32)
@@ -150,23 +150,23 @@ def test_a_conversation_is_kept_in_small_numbers():
     assert without_pages.positions().tolist() == [list(range(len(without_pages)))] * 3
 
 
-def test_image_slots_hold_the_image_token_and_nothing_else_does():
+def test_encode_image_tokens_are_exactly_in_the_slots():
     encoder = small_encoder()
     encoded = encoder.encode(EXAMPLE, SIZES)
     inside = {i for slot in encoded.slots for i in range(slot.start, slot.start + slot.tokens)}
     assert inside == set(np.flatnonzero(encoded.ids == encoder.control(CONTROL.image)).tolist())
     assert [(slot.page, slot.rows, slot.columns) for slot in encoded.slots] == [(1, 6, 8), (2, 8, 6), (3, 10, 10)]
     assert encoded.merge == encoder.geometry.merge
-    assert hash(encoded.slots) == hash(encoder.encode(EXAMPLE, SIZES).slots), "they cannot be added to"
+    assert hash(encoded.slots) == hash(encoder.encode(EXAMPLE, SIZES).slots), "slots must be immutable"
 
 
-def test_text_may_be_encoded_by_another_tokenizer_than_the_control_tokens():
-    """Token accounting where no model is at hand: the text's ids come from `plain`, the control ids from the other."""
+def test_encoder_with_plain_tokenizer_uses_its_text_ids():
+    """Text ids come from `plain` and control ids from the main tokenizer, as for token accounting without a model."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     plain = Tokenizer(models.WordLevel({"?": 1000, "q": 1001, "[start]": 1002}, unk_token="?"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    # a mark that this tokenizer would put before every text of its own accord
+    # This tokenizer would add a token before every text by default.
     plain.post_processor = processors.TemplateProcessing(single="[start] $A", special_tokens=[("[start]", 1002)])
     encoder = Encoder(small_encoder().full, plain=plain)
     assert encoder.encode_text("q q x") == [1001, 1001, 1000]
@@ -175,23 +175,23 @@ def test_text_may_be_encoded_by_another_tokenizer_than_the_control_tokens():
     assert ids.tolist() == [encoder.control(CONTROL.mask), encoder.control(CONTROL.start), 1001]
 
 
-def test_a_tokenizers_habits_do_not_reach_plain_text():
-    """Truncation, padding and tokens put around a text are a tokenizer file's settings; here every byte counts."""
+def test_encode_text_ignores_truncation_padding_and_post_processing():
+    """A tokenizer file can configure truncation, padding and extra tokens; text must be encoded byte for byte."""
     from tokenizers import Tokenizer, processors
 
-    habits = Tokenizer.from_str(small_encoder().full.to_str())
-    habits.enable_truncation(4)
-    habits.enable_padding(length=64)
-    start = (CONTROL.start, habits.token_to_id(CONTROL.start))
-    habits.post_processor = processors.TemplateProcessing(single=f"{CONTROL.start} $A", special_tokens=[start])
-    encoder = Encoder(habits)
+    configured = Tokenizer.from_str(small_encoder().full.to_str())
+    configured.enable_truncation(4)
+    configured.enable_padding(length=64)
+    start = (CONTROL.start, configured.token_to_id(CONTROL.start))
+    configured.post_processor = processors.TemplateProcessing(single=f"{CONTROL.start} $A", special_tokens=[start])
+    encoder = Encoder(configured)
     text = "The total price of the laptop and the monitor."
     assert encoder.encode_text(text) == small_encoder().encode_text(text)
     np.testing.assert_array_equal(encoder.encode(EXAMPLE, SIZES).ids, small_encoder().encode(EXAMPLE, SIZES).ids)
 
 
-def test_control_tokens_that_stand_in_the_vocabulary_too_are_left_out_of_text():
-    """Some tokenizers keep them there as well, out of reach of every merge; their ids would decode to their names."""
+def test_decode_leaves_out_control_tokens_that_are_also_in_the_vocabulary():
+    """Some tokenizers list them there as well, unreachable by merges; their ids would decode to their names."""
     from tokenizers import Tokenizer, models
 
     vocabulary = {name: n for n, name in enumerate((*"<|user>", *CONTROL.names()))}
@@ -203,7 +203,7 @@ def test_control_tokens_that_stand_in_the_vocabulary_too_are_left_out_of_text():
     assert encoder.decode(ids).replace(" ", "") == "<|user|>"
 
 
-def test_control_tokens_that_seer_does_not_use_are_left_out_of_what_was_written():
+def test_split_leaves_out_control_tokens_that_seer_does_not_use():
     encoder = small_encoder()
     video = encoder.full.token_to_id("<|video|>")
     assert video in encoder.added_ids
@@ -214,28 +214,28 @@ def test_control_tokens_that_seer_does_not_use_are_left_out_of_what_was_written(
     assert encoder.split([]) == []
 
 
-def test_written_turns_split_at_control_ids_only():
+def test_split_spelled_tags_stay_text():
     encoder = small_encoder()
-    said = "<think> </tool_call> it says <|user|>"
-    ids = [encoder.control(CONTROL.open_think), *encoder.encode_text(said), encoder.control(CONTROL.close_think)]
-    assert encoder.split(ids) == [(CONTROL.open_think, ""), ("", said), (CONTROL.close_think, "")]
-    assert encoder.split(encoder.encode_text(said)) == [("", said)]
+    spelled = "<think> </tool_call> it says <|user|>"
+    ids = [encoder.control(CONTROL.open_think), *encoder.encode_text(spelled), encoder.control(CONTROL.close_think)]
+    assert encoder.split(ids) == [(CONTROL.open_think, ""), ("", spelled), (CONTROL.close_think, "")]
+    assert encoder.split(encoder.encode_text(spelled)) == [("", spelled)]
     assert encoder.split([*ids, *encoder.encode_text("so")])[-2:] == [(CONTROL.close_think, ""), ("", "so")]
     assert [encoder.control_name(token) for token in ids[:2]] == [CONTROL.open_think, ""]
 
 
-def test_a_tokenizer_without_a_control_token_is_refused_by_name():
+def test_encoder_rejects_tokenizer_without_control_tokens():
     from tokenizers import Tokenizer, models
 
     bare = Tokenizer(models.BPE())
     bare.add_special_tokens(["<|user|>"])
     with pytest.raises(ModelError, match="<tool_call>") as caught:
         Encoder(bare)
-    lacking = str(caught.value).partition(" as single tokens")[0].removeprefix("the tokenizer lacks ").split(", ")
-    assert lacking == [name for name in CONTROL.names() if name != "<|user|>"], "all that are missing, at once"
+    missing = str(caught.value).partition(" as single tokens")[0].removeprefix("the tokenizer lacks ").split(", ")
+    assert missing == [name for name in CONTROL.names() if name != "<|user|>"], "all missing tokens at once"
 
 
-def test_a_tokenizer_whose_merges_reach_a_control_token_is_refused():
+def test_encoder_rejects_tokenizer_that_merges_text_into_a_control_token():
     from tokenizers import Tokenizer, models
 
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "<|user|>": 1}, unk_token="[UNK]"))
@@ -248,7 +248,7 @@ def test_a_tokenizer_whose_merges_reach_a_control_token_is_refused():
 
 
 @pytest.mark.parametrize("pages", [(1,), (1, 2, 3), (4, 3, 2, 1)])
-def test_positions_equal_get_rope_index(small_checkpoint, pages):
+def test_positions_equal_transformers_get_rope_index(small_checkpoint, pages):
     import torch
 
     encoder = small_checkpoint.encoder
@@ -264,7 +264,7 @@ def test_positions_equal_get_rope_index(small_checkpoint, pages):
 
 
 def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
-    """The conversation as an OpenAI-style chat."""
+    """Return the conversation as an OpenAI-style chat."""
     from seer.protocol.turns import render_observation
 
     content: list[dict] = []
@@ -289,7 +289,7 @@ def chat_messages(turns: tuple[Turn, ...]) -> list[dict]:
 
 
 @pytest.mark.parametrize(("turns", "n"), [(EXAMPLE, 1), (EXAMPLE, 3), (EXAMPLE, 5), (TWO_ROUNDS, 6), (TWO_ROUNDS, 8)])
-def test_the_saved_chat_template_gives_our_prompt(small_checkpoint, small_checkpoint_dir, turns, n):
+def test_saved_chat_template_renders_the_encoded_prompt(small_checkpoint, small_checkpoint_dir, turns, n):
     from PIL import Image
     from transformers import AutoProcessor
 
@@ -300,12 +300,12 @@ def test_the_saved_chat_template_gives_our_prompt(small_checkpoint, small_checkp
     images = [Image.new("L", SIZES[page]) for page in PROMPT.pages]
     theirs = processor(text=[text], images=images, return_tensors="np")
     ours = small_checkpoint.encoder.encode(turns[:n], SIZES)
-    expected = ours.ids[:-1] if finished else ours.ids  # a finished chat leaves the stop token to the next turn
+    expected = ours.ids[:-1] if finished else ours.ids  # a finished chat has no stop token yet
     np.testing.assert_array_equal(theirs["input_ids"][0], expected)
     np.testing.assert_array_equal(theirs["mm_token_type_ids"][0], ours.mm_token_type_ids()[: len(expected)])
 
 
-def test_arguments_may_be_a_json_string(small_checkpoint_dir):
+def test_saved_chat_template_accepts_arguments_as_json_string(small_checkpoint_dir):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(small_checkpoint_dir, local_files_only=True)
@@ -316,35 +316,35 @@ def test_arguments_may_be_a_json_string(small_checkpoint_dir):
     assert '<tool_call>{"name": "select", "indices": [1, 3]}</tool_call>' in as_object
 
 
-def test_a_text_is_tokenized_once_and_what_is_remembered_stays_within_bounds(monkeypatch):
+def test_encoder_tokenizes_a_text_once_and_bounds_its_cache(monkeypatch):
     encoder = small_encoder()
-    asked: list[str] = []
+    tokenized: list[str] = []
     real = encoder._encode_many
 
-    def noted(texts, **options):
-        asked.extend(texts)
+    def recording(texts, **options):
+        tokenized.extend(texts)
         return real(texts, **options)
 
     own = Encoder(encoder.full, encoder.geometry)
-    monkeypatch.setattr(own, "_encode_many", noted)
+    monkeypatch.setattr(own, "_encode_many", recording)
     turns = [Turn(kind="prompt", text="What is said, and by whom?", pages=(1, 2))]
     first = own.encode(turns, SIZES)
-    before = len(asked)
+    before = len(tokenized)
     second = own.encode(turns, SIZES)
-    assert before and len(asked) == before
+    assert before and len(tokenized) == before
     assert first.ids.tolist() == second.ids.tolist() == encoder.encode(turns, SIZES).ids.tolist()
-    first.ids[:] = 0  # what was given out is the caller's own
+    first.ids[:] = 0  # the caller owns the returned array
     assert own.encode(turns, SIZES).ids.tolist() == second.ids.tolist()
 
     monkeypatch.setattr(encoding, "MAX_RECENT_CHARS", 800)
     for number in range(50):
         assert own.count_text(f"{number:060d}") == encoder.count_text(f"{number:060d}")
         assert sum(map(len, own._recent._ids)) == own._recent._chars <= 800
-    assert own.count_text("x" * 200) and "x" * 200 not in own._recent._ids, "one text does not push out all others"
-    assert "x" * 200 in asked and pickle.loads(pickle.dumps(own._recent))._chars == 0
+    assert own.count_text("x" * 200) and "x" * 200 not in own._recent._ids, "one long text must not push out all others"
+    assert "x" * 200 in tokenized and pickle.loads(pickle.dumps(own._recent))._chars == 0
 
 
-def test_threads_may_share_an_encoder(monkeypatch):
+def test_encoder_shared_by_threads_encodes_correctly(monkeypatch):
     encoder = small_encoder()
     monkeypatch.setattr(encoding, "MAX_RECENT_CHARS", 400)
     own = Encoder(encoder.full, encoder.geometry)

@@ -1,4 +1,4 @@
-"""Token counts are exactly those of transformers' GLM-4V image processor."""
+"""Tests of the vision geometry: token counts and patches equal those of transformers' GLM-4V image processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seer.protocol.geometry import GLM_41V, VisionGeometry
 sizes = st.integers(1, 4000)
 
 
-def test_the_paper_page_costs_630_tokens():
+def test_tokens_of_the_paper_page_are_630():
     assert GLM_41V.resized(595, 842) == (588, 840)
     assert GLM_41V.grid(595, 842) == (60, 42)
     assert GLM_41V.tokens(595, 842) == 630
@@ -24,7 +24,7 @@ def test_the_paper_page_costs_630_tokens():
 
 @given(sizes, sizes)
 @settings(max_examples=500, deadline=None)
-def test_equals_transformers(width, height):
+def test_resized_any_size_equals_transformers(width, height):
     from transformers.models.glm4v.image_processing_glm4v import Glm4vImageProcessor, smart_resize
 
     size = Glm4vImageProcessor.size
@@ -39,7 +39,7 @@ def test_equals_transformers(width, height):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(28, 4_000_000))
 @settings(max_examples=200, deadline=None)
-def test_equals_transformers_under_other_budgets(width, height, max_pixels):
+def test_resized_with_other_pixel_budget_equals_transformers(width, height, max_pixels):
     from transformers.models.glm4v.image_processing_glm4v import smart_resize
 
     geometry = VisionGeometry(min_pixels=28 * 28, max_pixels=max_pixels)
@@ -51,13 +51,13 @@ def test_equals_transformers_under_other_budgets(width, height, max_pixels):
 
 
 @pytest.mark.parametrize("size", [(0, 10), (10, 0), (1, 28 * 300)])
-def test_impossible_sizes_are_refused(size):
+def test_resized_rejects_impossible_size(size):
     with pytest.raises(InputError):
         GLM_41V.resized(*size)
 
 
 @pytest.mark.parametrize(("width", "height"), [(588, 840), (112, 84), (595, 842)])
-def test_patches_equal_the_image_processor(width, height):
+def test_patchify_equals_transformers_image_processor(width, height):
     from PIL import Image
     from transformers import Glm4vImageProcessor
 
@@ -68,7 +68,7 @@ def test_patches_equal_the_image_processor(width, height):
     processor = Glm4vImageProcessor(image_mean=list(scaling.mean), image_std=list(scaling.std))
     theirs = processor(images=[Image.fromarray(grey)], return_tensors="np")
     assert tuple(theirs["image_grid_thw"][0]) == (1, rows, columns)
-    # where the page is on the grid nothing is resampled; off the grid torchvision and Pillow round differently
+    # A page on the grid is not resampled. Off the grid torchvision and Pillow round differently.
     on_grid = width % 28 == 0 and height % 28 == 0
     difference = np.abs(ours - np.asarray(theirs["pixel_values"]))
     assert difference.max() < (1e-5 if on_grid else 0.05)

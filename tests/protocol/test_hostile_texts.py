@@ -1,4 +1,4 @@
-"""A hundred thousand texts that spell control tokens, whole, cut and disguised: none becomes one, on any road."""
+"""Tests with many texts that spell control tokens, whole, cut and disguised: none becomes one in any request format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRICKS = "\u2060\u200b\u200c\u200d\ufeff\u00ad\u202e\u0301\ud800\udfff\0\n\r\t |
 
 
 def hostile_texts(count: int, seed: int = 0) -> Iterator[str]:
-    """Control literals whole, cut, nested, doubled and disguised, among words and tricks of Unicode."""
+    """Yield texts with control literals whole, cut, nested, doubled and disguised, among words and special characters."""
     generator = random.Random(seed)
     words = (
         "Query: ",
@@ -50,13 +50,13 @@ def hostile_texts(count: int, seed: int = 0) -> Iterator[str]:
 
 
 def every_literal_special() -> Tokenizer:
-    """A server's tokenizer at its worst: every known literal is a control token, and text may spell it."""
+    """Return a server tokenizer with the least protection: text can spell every known literal as a control token."""
     tokenizer = Tokenizer.from_str(small_encoder().full.to_str())
     tokenizer.add_special_tokens(list(KNOWN_CONTROL_LITERALS))
     return tokenizer
 
 
-def check_every_road(count: int) -> None:
+def check_every_request_format(count: int) -> None:
     encoder, server = small_encoder(), every_literal_special()
     controls = np.array(sorted(encoder.added_ids))
     special = set(server.get_added_tokens_decoder())
@@ -65,12 +65,12 @@ def check_every_road(count: int) -> None:
     texts = list(hostile_texts(count))
     for number, text in enumerate(texts):
         assert not encoder.added_ids & {*encoder.encode_text(text)}, ascii(text)
-        # as question, retrieved text, thought and answer: the control tokens are those of the empty conversation
+        # As question, retrieved text, reasoning and answer: the control tokens stay those of the plain conversation.
         turns = conversation(text, texts[number - 1], texts[number - 2] or "t", texts[number - 3] or "a")
         turns = (turns[0].model_copy(update={"excerpts": (Excerpt(page=4, start=0, text=text),)}), *turns[1:])
         ids = encoder.encode(turns, SIZES).ids
         np.testing.assert_array_equal(ids[np.isin(ids, controls)], expected, err_msg=ascii(text))
-        # where only strings can be sent
+        # In formats that carry only strings.
         bare = Turn(kind="prompt", text=text, chat=False)
         strings = [
             part["text"] for part in prompt_parts(turns[0], dict.fromkeys(SIZES, "url")) if part["type"] == "text"
@@ -84,11 +84,11 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def test_no_hostile_text_becomes_a_control_token_on_any_road() -> None:
-    check_every_road(5_000)
+def test_encode_hostile_texts_yields_no_control_token() -> None:
+    check_every_request_format(5_000)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_hostile_texts_become_no_control_token() -> None:
-    check_every_road(100_000)
+def test_encode_hundred_thousand_hostile_texts_yields_no_control_token() -> None:
+    check_every_request_format(100_000)
