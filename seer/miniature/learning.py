@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from seer.errors import InputError
 from seer.evaluation.jsonlines import read_json_lines
 from seer.schema import Record
+from seer.storage import write_text
 from seer.web.tables import Dot, Plot, Section, Table, columns, row
 
 SUMMARY_NAME = "training.json"
@@ -236,7 +237,7 @@ def write_summary(summary: TrainingSummary, checkpoint: Path) -> None:
     ]
     body = ",\n".join(f"    {{\n{fields}\n    }}" for fields in stages)
     text = f'{{\n  "versions": {json.dumps(values["versions"])},\n  "stages": [\n{body}\n  ]\n}}\n'
-    (checkpoint / SUMMARY_NAME).write_text(text, encoding="utf-8")
+    write_text(checkpoint / SUMMARY_NAME, text)
 
 
 def read_summary(checkpoint: str | Path) -> TrainingSummary | None:

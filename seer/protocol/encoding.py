@@ -191,8 +191,10 @@ class Encoder:
     def encode_chat(self, messages: Sequence[tuple[str, ChatContent]]) -> Encoded:
         """Encode a free chat up to the assistant's next turn.
 
-        messages: (role, content); content holds texts and (width_px, height_px) of images. Slot i has page number i,
-        counted from 1 over the whole chat.
+        messages: (role, content); content holds texts and (width_px, height_px) of images. The images become slots
+        with page numbers from 1, in order over the whole chat.
+
+        Raises InputError for an impossible image size.
         """
         pieces = chat_layout(messages, has_system_token=SYSTEM_TOKEN in self._optional_ids)
         images = [part for _, content in messages for part in content if not isinstance(part, str)]

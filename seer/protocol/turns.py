@@ -92,16 +92,18 @@ ChatContent = Sequence[str | tuple[int, int]]
 
 
 def chat_layout(messages: Sequence[tuple[str, ChatContent]], *, has_system_token: bool) -> list[Piece]:
-    """The pieces of a free chat, up to the marker after which the assistant speaks.
+    """Convert a free chat into its pieces, up to the marker after which the assistant generates.
 
     messages: (role, content) with roles system, user and assistant. Images are numbered from 1 over the whole chat.
-    Without a system token in the tokenizer, a system message becomes the beginning of the first user message. The
-    layout is that of the chat template of GLM-4.1V; roles are validated by `seer.engines.base.Chat`.
+    has_system_token: whether the tokenizer has one; without it, a system message becomes the beginning of the next user
+    message.
+
+    The layout is that of GLM-4.1V's chat template. `seer.engines.base.Chat` validates the roles.
     """
     prompt = LossClass.PROMPT
     pieces = [_control(CONTROL.mask, prompt), _control(CONTROL.start, prompt)]
     markers = {"user": CONTROL.user, "assistant": CONTROL.assistant, "system": SYSTEM_TOKEN}
-    pending = ""
+    pending = ""  # a system message that waits for the next user message
     images = 0
     for role, content in messages:
         if role == "system" and not has_system_token:
