@@ -1,11 +1,12 @@
-"""Documents: a text or a file becomes pages.
+"""Load documents and lay out text: a text or a file becomes a `Document` of pages.
 
     document = load("report.txt")                    # or "-" for standard input
     document = load_bytes(data, "report.pdf")        # the same from memory
     document = render_text(text, style="glyph")
-    for page in stream(pieces):                      # any length, in bounded memory
+    for page in stream(pieces):                      # a text of any length, in bounded memory
 
-Pages are laid out at once and drawn on demand: `page.image()`.
+Text is laid out at once. A page is drawn when its image is first requested: `page.image()` returns uint8
+(height_px, width_px) or, for pages in colour, (height_px, width_px, 3).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_FILE_BYTES = 2 << 30
+"""Limit on the size of a document's file: 2 GB."""
 _MAX_OFFSETS = 20
 """Offsets recorded for each missing character."""
 
@@ -61,28 +63,28 @@ def load(
     password: str | None = None,
     progress: Progress | None = None,
 ) -> Document:
-    """Read a document from a file, or from standard input if `source` is "-", and make pages of it.
+    """Read a document from a file, or from standard input if `source` is "-".
 
-    The content decides how the file is read; its name only adds a warning if it promises another format. Text, Markdown,
+    The content decides the format; a name with the extension of another format only causes a warning. Text, Markdown,
     code, HTML and Word files are laid out in `style`. A PDF or an image keeps its own pages.
 
     Args:
-        source: The path of the file.
-        style: A style's name, "auto" for the cheapest layout, or a style.
-        changes: Fields of the style to replace.
-        encoding: Read the content as text in this encoding instead of detecting what it is.
-        strict_glyphs: Refuse a text with a character that no font covers, instead of drawing a box.
-        pages: Keep some pages only ("10-40,52"), with their numbers as labels.
-        max_pages: Refuse a document of more pages, before the rest is laid out or read. Of a PDF only `pages` count.
-        dpi: Resolution at which PDF pages are drawn.
-        reflow: Lay the text of a PDF or an image out in `style` like any other.
-        ocr: Read scanned pages: "auto" if a page has no usable text, "always" or "never".
-        password: Opens an encrypted PDF.
-        progress: Called with (pages done, pages in all, what is being read).
+        source: the path of the file, or "-".
+        style: the name of a style, "auto" for the layout with the fewest tokens, or a style.
+        changes: fields of the style to change.
+        encoding: read the content as text in this encoding instead of detecting its format.
+        strict_glyphs: raise an error if no font covers a character, instead of drawing a box.
+        pages: keep only these pages, such as "10-40,52". Their labels record their numbers.
+        max_pages: reject a document of more pages before the rest is laid out or read. Of a PDF only `pages` count.
+        dpi: resolution of the images of PDF pages.
+        reflow: lay out the text of a PDF or an image in `style`.
+        ocr: read scanned pages by OCR: "auto" if a page has no usable text, "always" or "never".
+        password: opens an encrypted PDF.
+        progress: called with (pages done, pages in total, activity).
 
-    Raises DocumentNotFound (no such file), InputError (a folder, a URL, empty, binary, undecodable, damaged, encrypted,
-    too large; an unknown style; pages out of range or too many), GlyphError (`strict_glyphs` and a character no font
-    covers).
+    Raises DocumentNotFound if the file does not exist. Raises InputError if `source` is a folder or a URL, if the
+    content is empty, binary, undecodable, damaged, encrypted or too large, if the style is unknown, or if `pages` are
+    out of range or too many. Raises GlyphError if `strict_glyphs` finds a character that no font covers.
     """
     name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
     return _document(
@@ -118,14 +120,14 @@ def load_bytes(
     password: str | None = None,
     progress: Progress | None = None,
 ) -> Document:
-    """Read a document from memory: the same as `load` of a file with this content and name.
+    """Read a document from memory, with the same result as `load` of a file with this content and name.
 
-    `name` is the document's name in results and messages; nothing is opened under it. For the options see `load`.
+    `name` appears in the document and in messages; no file of this name is opened. The options are those of `load`.
 
     Raises InputError and GlyphError as `load` does.
     """
     if len(data) > MAX_FILE_BYTES:
-        raise InputError(f"'{name}' is larger than {MAX_FILE_BYTES >> 30} GB; split it")
+        raise InputError(f"'{name}' is larger than {MAX_FILE_BYTES >> 30} GB, the limit; split it")
     return _document(
         data,
         name,
@@ -159,9 +161,13 @@ def _document(
     password: str | None,
     progress: Progress | None,
 ) -> Document:
-    """Detect the format and make pages; called by `load` and `load_bytes` alone, whose caller a warning points at."""
+    """Detect the format of `data` and make pages.
+
+    Only `load` and `load_bytes` call this function, because the warning about a misleading name counts stack frames to
+    point at their caller.
+    """
     if not data:
-        raise InputError(f"'{name}' is empty; give a document with at least one character")
+        raise InputError(f"'{name}' is empty; use a document with at least one character")
     kind: Kind = "text" if encoding else sniff(data, name)
     warn_of_name(name, kind)
     laid_out = partial(
@@ -175,13 +181,14 @@ def _document(
         else:
             document = load_image(data, name, max_pages=max_pages, ocr=ocr, progress=progress)
         return laid_out(document.text) if reflow else document
+    # A named encoding skips detection, so HTML is then recognised by its name.
     if kind == "html":
         encoding = declared_encoding(data)
     text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
     if kind == "html" or (encoding and name.lower().endswith((".html", ".htm"))):
         text = html_text(text)
     if not text:
-        raise InputError(f"'{name}' holds no text; give a document with at least one character")
+        raise InputError(f"'{name}' holds no text; use a document with at least one character")
     document = laid_out(text)
     return document if pages is None else keep_pages(document, pages)
 
@@ -196,6 +203,7 @@ def keep_pages(document: Document, pages: str) -> Document:
     kept, start = [], 0
     for number, former in enumerate(numbers, 1):
         page = document.page(former)
+        # `moved` shifts the page's span to its place in the text of the kept pages.
         kept.append(page.moved(start - page.start, number=number, label=page.label or str(former)))
         start += len(page.text)
     text = "".join(page.text for page in kept)
@@ -249,6 +257,7 @@ def stream(pieces: str | Iterable[str], style: str | PageStyle = "seer") -> Iter
         raise InputError("style='auto': needs the whole text, which a stream does not have; use a named style")
     style = resolve_style(style)
     measure = Measure(style, load_chain(style.fonts))
+    # A string would be iterated character by character, so cut it into pieces first.
     yield from _pages(_pieces(pieces) if isinstance(pieces, str) else pieces, measure)
 
 
@@ -259,6 +268,7 @@ def missing_glyphs(text: str, measure: Measure) -> tuple[MissingGlyph, ...]:
     """
     counts: dict[int, int] = {}
     offsets: dict[int, list[int]] = {}
+    # Fonts are looked up for a piece at a time, in memory bounded by the piece.
     start = 0
     for piece in _pieces(text):
         codes = code_points(piece)
@@ -288,6 +298,7 @@ def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
             height_px=layout.height_px,
             content_hash=_content_hash(salt, layout),
         )
+        # The page calls these functions with itself when its image, lines, PNG or boxes are requested.
         yield page.attach(
             partial(_draw, layout, measure),
             partial(_find_lines, layout, measure),
@@ -297,18 +308,22 @@ def _pages(pieces: Iterable[str], measure: Measure) -> Iterator[Page]:
 
 
 def _draw(layout: PageLayout, measure: Measure, page: Page) -> NDArray[np.uint8]:
+    """Draw the page's image."""
     return draw_page(layout, measure)
 
 
 def _encode(layout: PageLayout, measure: Measure, page: Page) -> bytes:
+    """Return the page's PNG."""
     return page_png(layout, measure)
 
 
 def _find_lines(layout: PageLayout, measure: Measure, page: Page) -> tuple[LineBox, ...]:
+    """Return the page's line boxes."""
     return line_boxes(layout, measure, page.start)
 
 
 def _find_boxes(layout: PageLayout, measure: Measure, page: Page, start: int, end: int) -> tuple[Box, ...]:
+    """Return the boxes of the source text [start, end) on the page."""
     return span_boxes(layout, measure, start - page.start, end - page.start)
 
 

@@ -38,7 +38,7 @@ def pdf(password: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def picture(kind: str, num_frames: int = 1) -> bytes:
+def encode_frames(kind: str, num_frames: int = 1) -> bytes:
     frames = []
     for number in range(num_frames):
         frames.append(frame := Image.new("RGB", (120, 60), "white"))
@@ -69,18 +69,18 @@ CASES: dict[str, tuple[str, Callable[[], bytes], dict[str, Any]]] = {
     "pdf, some pages": ("report.pdf", pdf, {"pages": "3,1", "max_pages": 2}),
     "pdf, laid out": ("report.pdf", pdf, {"reflow": True}),
     "pdf with a password": ("report.pdf", lambda: pdf("secret"), {"password": "secret"}),
-    "png": ("scan.png", lambda: picture("PNG"), {"ocr": "never"}),
-    "jpeg": ("scan.jpg", lambda: picture("JPEG"), {"ocr": "never"}),
-    "gif": ("scan.gif", lambda: picture("GIF"), {"ocr": "never"}),
-    "bmp": ("scan.bmp", lambda: picture("BMP"), {"ocr": "never"}),
-    "webp": ("scan.webp", lambda: picture("WEBP"), {"ocr": "never"}),
-    "tiff of three frames": ("scan.tiff", lambda: picture("TIFF", 3), {"ocr": "never"}),
-    "pdf that has another name": ("report.txt", pdf, {}),
+    "png": ("scan.png", lambda: encode_frames("PNG"), {"ocr": "never"}),
+    "jpeg": ("scan.jpg", lambda: encode_frames("JPEG"), {"ocr": "never"}),
+    "gif": ("scan.gif", lambda: encode_frames("GIF"), {"ocr": "never"}),
+    "bmp": ("scan.bmp", lambda: encode_frames("BMP"), {"ocr": "never"}),
+    "webp": ("scan.webp", lambda: encode_frames("WEBP"), {"ocr": "never"}),
+    "tiff of three frames": ("scan.tiff", lambda: encode_frames("TIFF", 3), {"ocr": "never"}),
+    "pdf with the extension of another format": ("report.txt", pdf, {}),
 }
 
 
 def shown(document: Document) -> tuple[Any, ...]:
-    """All that a document holds, its drawn pages and line boxes included."""
+    """Everything that a document holds, including drawn pages and line boxes."""
     return (
         document.model_dump(mode="json"),
         [page.png() for page in document],
@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "undecodable": ("a.txt", b"\xff\xfe\xfa", {"encoding": "utf-8"}),
     "damaged docx": ("a.docx", b"PK\x03\x04 torn", {}),
     "damaged pdf": ("a.pdf", b"%PDF-1.7 torn", {}),
-    "damaged picture": ("a.png", b"\x89PNG\r\n\x1a\n torn", {}),
+    "damaged image": ("a.png", b"\x89PNG\r\n\x1a\n torn", {}),
     "encrypted pdf": ("a.pdf", pdf("secret"), {}),
     "archive": ("a.gz", b"\x1f\x8b\x08\x00\x00", {}),
     "no such page": ("a.txt", b"words", {"pages": "7"}),
@@ -116,7 +116,7 @@ FAULTS: dict[str, tuple[str, bytes, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_load_bytes_refuses_what_load_refuses_in_the_same_words(tmp_path: Path, case: str) -> None:
+def test_load_bytes_raises_same_errors_as_load(tmp_path: Path, case: str) -> None:
     name, data, options = FAULTS[case]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(SeerError) as of_file:
@@ -128,7 +128,7 @@ def test_load_bytes_refuses_what_load_refuses_in_the_same_words(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["-", "/etc/passwd", "../up.txt", "https://example.org/a.txt", "a\0b", "", "x" * 999])
-def test_load_bytes_opens_nothing_under_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_bytes_never_opens_a_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: str) -> tuple[str, bytes]:
         raise AssertionError(source)
 
@@ -137,13 +137,13 @@ def test_load_bytes_opens_nothing_under_its_name(name: str, monkeypatch: pytest.
     assert (document.name, document.text) == (name, "words in memory")
 
 
-def test_load_bytes_refuses_more_than_the_limit_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_bytes_rejects_data_above_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MAX_FILE_BYTES", 3)
     with pytest.raises(InputError, match=r"'a\.txt' is larger than"):
         load_bytes(b"words", "a.txt")
 
 
-def test_warning_of_a_misleading_name_points_at_the_caller(tmp_path: Path) -> None:
+def test_load_warning_about_misleading_name_points_at_caller(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"words")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""A written dataset is whole or absent, and replaces whatever a stopped process left."""
+"""A written dataset is complete or absent, and replaces the remains of a stopped process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("leftover", ["folder", "file", "link"])
-def test_write_dataset_replaces_what_a_stopped_process_left(tmp_path: Path, document: Document, leftover: str) -> None:
+def test_write_dataset_replaces_remains_of_stopped_process(tmp_path: Path, document: Document, leftover: str) -> None:
     pytest.importorskip("datasets")
     folder, elsewhere = tmp_path / "rows", tmp_path / "elsewhere"
     elsewhere.mkdir()

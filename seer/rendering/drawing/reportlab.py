@@ -83,6 +83,7 @@ def rasterise(source: bytes | str | Path, dpi: float = 72, engine: Engine = "pdf
 
 
 def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
+    """Draw the pages through pdfium, one at a time. The lock is released between pages."""
     import pypdfium2
 
     with PDFIUM_LOCK:
@@ -107,6 +108,7 @@ def _rasterise_pdfium(source: bytes | str | Path, dpi: float) -> Iterator[NDArra
 
 
 def _rasterise_poppler(source: bytes | str | Path, dpi: float) -> Iterator[NDArray[np.uint8]]:
+    """Draw the pages through poppler's command-line tools, which pdf2image calls."""
     import pdf2image
     from pdf2image.exceptions import PDFInfoNotInstalledError
 

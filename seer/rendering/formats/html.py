@@ -74,6 +74,7 @@ def html_text(source: str) -> str:
             reader.end_tag(tag)
             continue
         reader.start_tag(tag, attributes)
+        # "<tag/>" opens and closes an element.
         if attributes.endswith("/"):
             reader.end_tag(tag)
         elif tag in _RAW_TEXT_ENDS:
@@ -138,6 +139,7 @@ class _Reader:
     def end_tag(self, tag: str) -> None:
         """Process an end tag; `tag` is in lower case."""
         if self._skipping:
+            # Skipped elements nest, so each is closed by its own end tag.
             if tag == self._skipping[-1]:
                 self._skipping.pop()
             return
@@ -169,14 +171,17 @@ class _Reader:
             self._space_due = words.endswith(" ")
 
     def _write(self, text: str) -> None:
+        """Append text to the current line."""
         self._parts.append(text)
         self._line_empty, self._blank_lines = False, 0
 
     def _newline(self) -> None:
+        """End the current line, even if it is empty."""
         self._parts.append("\n")
         self._line_empty, self._space_due = True, False
 
     def _end_line(self) -> None:
+        """End the current line unless it is empty."""
         self._space_due = False
         if not self._line_empty:
             self._newline()

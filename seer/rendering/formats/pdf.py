@@ -144,6 +144,7 @@ class PdfFile:
         with self._page(index) as page:
             images = page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=4)
             bounds = [image.get_bounds() for image in images]
+        # Points of the page; an object outside the page can have a negative extent.
         areas = [max(0.0, right - left) * max(0.0, top - bottom) for left, bottom, right, top in bounds]
         return max(areas, default=0.0) / max(1.0, width * height)
 
@@ -155,6 +156,7 @@ class PdfFile:
         the page is damaged.
         """
         with self._page(index) as page:
+            # Text boxes are in the coordinates of the page before its rotation.
             if page.get_rotation():
                 return None
             left, _, _, top = page.get_cropbox()
@@ -162,6 +164,7 @@ class PdfFile:
             rects = [textpage.get_rect(k) for k in range(textpage.count_rects(first, count))]
         if not rects:
             return None
+        # PDF coordinates grow upwards, image coordinates downwards.
         return (
             min(rect[0] for rect in rects) - left,
             top - max(rect[3] for rect in rects),
@@ -224,6 +227,7 @@ def load_pdf(
     file = PdfFile(data, name, password)
     indices = [number - 1 for number in parse_pages(pages or "1-", file.num_pages)]
     check_count(len(indices), max_pages, name)
+    # Page images depend on the file, the page, the resolution and the renderer, so the hash covers just these.
     digest = hashlib.sha256(data).hexdigest()
     raw_texts, scans = _texts(file, indices, ocr, progress)
     out, texts, start = [], [], 0
@@ -262,6 +266,7 @@ def _texts(
         raw[index] = file.text(index)
     if ocr == "never":
         return raw, {}
+    # Some pages without text are acceptable with a warning, a document without any text is not.
     unusable = [index for index in indices if ocr == "always" or _is_scan(file, index, raw[index])]
     if unusable and not ocr_installed():
         listed = ", ".join(str(index + 1) for index in unusable[:10]) + (" …" if len(unusable) > 10 else "")
@@ -290,6 +295,7 @@ def _is_scan(file: PdfFile, index: int, text: str) -> bool:
     """
     visible = [character for character in text if not character.isspace()]
     garbled = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in visible)
+    # A page with much text is a scan only if the text is garbled; otherwise its largest image decides.
     if len(visible) >= _MIN_LETTERS:
         return garbled > len(visible) * _MAX_GARBLED_FRACTION
     return file.image_fraction(index) >= (_MIN_IMAGE_FRACTION if visible else _MIN_LONE_IMAGE_FRACTION)

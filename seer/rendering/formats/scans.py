@@ -99,6 +99,7 @@ def read_picture(image: NDArray[np.uint8]) -> list[ReadLine]:
     found = _recogniser()(colour)
     if found.boxes is None or found.txts is None:
         return []
+    # RapidOCR returns the four corners of each piece in pixels; a line box is the box around them.
     height, width = image.shape[:2]
     pieces = [
         ReadLine(text, *(corners.min(0) / (width, height)).tolist(), *(corners.max(0) / (width, height)).tolist())
@@ -224,6 +225,7 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
 
     frames: list[NDArray[np.uint8]] = []
     try:
+        # Pillow decodes frames lazily: `open` reads headers only, `convert` and `thumbnail` the pixels.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_size` applies a limit of its own
             opened = Image.open(io.BytesIO(data), formats=_FORMATS)

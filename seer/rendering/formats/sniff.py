@@ -21,8 +21,8 @@ from seer.rendering.formats.docx import BROKEN_ZIP
 Kind = Literal["pdf", "docx", "html", "image", "text"]
 """The formats that Seer reads."""
 
-_IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
-_REFUSED = (
+_IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
+_REJECTED = (
     (b"\xd0\xcf\x11\xe0", "an old Office file (.doc, .xls, .ppt)", "save it as .docx or .pdf"),
     (b"{\\rtf", "an RTF file", "save it as .docx or .txt"),
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
@@ -36,14 +36,14 @@ _REFUSED = (
     (b"SQLite format 3", "a database", "use a document"),
     (b"PAR1", "a Parquet file", "use a document"),
 )
-_ZIP_KINDS = (
+_ZIP_FORMATS = (
     ("xl/workbook.xml", "an Excel workbook", "save the sheet as .csv"),
     ("ppt/presentation.xml", "a PowerPoint presentation", "save it as .pdf"),
     ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
     ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
 )
-_PICTURES: tuple[str, ...] = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-_PROMISED: dict[str, Kind] = {".pdf": "pdf", ".docx": "docx", **dict.fromkeys(_PICTURES, "image")}
+_IMAGE_EXTENSIONS: tuple[str, ...] = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+_FORMAT_OF_EXTENSION: dict[str, Kind] = {".pdf": "pdf", ".docx": "docx", **dict.fromkeys(_IMAGE_EXTENSIONS, "image")}
 _HTML = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?><!--.*?-->\s*+)*+<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
@@ -54,15 +54,17 @@ def sniff(data: bytes, name: str) -> Kind:
 
     Raises InputError if the format is known but cannot be read, such as a spreadsheet or an archive.
     """
+    # PDF readers accept the signature anywhere in the first kilobyte.
     head = data[:1024]
     if b"%PDF-" in head:
         return "pdf"
-    if head.startswith(_IMAGE_SIGNATURES[:4] + _IMAGE_SIGNATURES[5:]) or _is_bitmap(data) or _is_webp(head):
+    # The bitmap signature "BM" also begins ordinary text, so it has a stricter check.
+    if head.startswith(_IMAGE_SIGNATURES) or _is_bitmap(data) or _is_webp(head):
         return "image"
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
-        return _zip_kind(data, name)
+        return _zip_format(data, name)
     # A signature of two letters also begins ordinary text, so it counts only if a null byte follows.
-    for signature, what, remedy in _REFUSED:
+    for signature, what, remedy in _REJECTED:
         if head.startswith(signature) and (len(signature) > 2 or b"\x00" in head):
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
     if _HTML.match(data[:4096].removeprefix(b"\xef\xbb\xbf")):
@@ -76,12 +78,12 @@ def warn_of_name(name: str, kind: Kind) -> None:
     A web page saved as .pdf, for example, is often an error page instead of the document.
     """
     end = PurePath(name).suffix.lower()
-    if _PROMISED.get(end, kind) != kind:
-        what = {"html": "a web page", "text": "text", "pdf": "a PDF", "docx": "a Word file", "image": "a picture"}[kind]
+    if _FORMAT_OF_EXTENSION.get(end, kind) != kind:
+        what = {"html": "a web page", "text": "text", "pdf": "a PDF", "docx": "a Word file", "image": "an image"}[kind]
         warnings.warn(
             f"'{name}' is not a {end[1:]} file: its content is {what} and is read as such",
             DocumentWarning,
-            stacklevel=4,
+            stacklevel=4,  # the caller of `load` or `load_bytes`
         )
 
 
@@ -91,10 +93,11 @@ def _is_bitmap(data: bytes) -> bool:
 
 
 def _is_webp(head: bytes) -> bool:
+    """Return whether `head` begins a WebP image: a RIFF container of type WEBP."""
     return head[:4] == b"RIFF" and head[8:12] == b"WEBP"
 
 
-def _zip_kind(data: bytes, name: str) -> Kind:
+def _zip_format(data: bytes, name: str) -> Kind:
     """Return "docx" for a Word document. Raises InputError for any other zip archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -103,7 +106,7 @@ def _zip_kind(data: bytes, name: str) -> Kind:
         raise InputError(f"'{name}' is a damaged zip or .docx file; save or download it again") from None
     if "word/document.xml" in members:
         return "docx"
-    for member, what, remedy in _ZIP_KINDS:
+    for member, what, remedy in _ZIP_FORMATS:
         if member in members:
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
     raise InputError(f"'{name}' is a zip archive; unpack it and use one of its documents")

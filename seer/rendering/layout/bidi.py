@@ -72,6 +72,7 @@ def bidi_classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def _classify(code: int) -> int:
+    """Return the bidirectional class of one code point; unassigned ones count as L."""
     name = unicodedata.bidirectional(chr(code)) or "L"
     return _NAMES.index(name) if name in _NAMES else BN
 

@@ -34,6 +34,7 @@ def box_width_px(num_digits: int, size_px: float) -> int:
 
 
 def _scale(size_px: float) -> int:
+    """Return the whole factor by which a box for text of `size_px` pixels is enlarged."""
     return max(1, round(size_px / 9))
 
 

@@ -141,5 +141,5 @@ def test_load_runs_ocr_on_scanned_pages_only(tmp_path, monkeypatch):
     assert (box.x_px, box.width_px) == (pytest.approx(30), pytest.approx(120))
     load(write_file(tmp_path, "text.pdf", make_pdf()))
     assert len(seen) == 1
-    picture = load(write_file(tmp_path, "scan.png", png_bytes(np.full((100, 300), 200, np.uint8))))
-    assert picture.text == "text of the scan\n" and picture.style.name == "image"
+    scan = load(write_file(tmp_path, "scan.png", png_bytes(np.full((100, 300), 200, np.uint8))))
+    assert scan.text == "text of the scan\n" and scan.style.name == "image"

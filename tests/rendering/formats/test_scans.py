@@ -34,12 +34,12 @@ def test_load_image_reads_text_by_ocr(tmp_path):
 def test_load_image_transparent_pixels_become_white(tmp_path, mode):
     ink = Image.new("LA", (60, 40), (0, 0))
     ink.paste((0, 255), (10, 10, 30, 30))
-    picture, options = ink.convert(mode) if mode != "P" else Image.new("P", (60, 40), 1), {}
+    drawn, options = ink.convert(mode) if mode != "P" else Image.new("P", (60, 40), 1), {}
     if mode == "P":  # both palette entries are black, and one is transparent
-        picture.putpalette([0] * 6)
-        picture.paste(0, (10, 10, 30, 30))
+        drawn.putpalette([0] * 6)
+        drawn.paste(0, (10, 10, 30, 30))
         options = {"transparency": 1}
-    image = load(write_file(tmp_path, "a.png", encode_image(picture, "PNG", **options)), ocr="never").page(1).image()
+    image = load(write_file(tmp_path, "a.png", encode_image(drawn, "PNG", **options)), ocr="never").page(1).image()
     assert (image[0, 0] == 255).all() and (image[20, 20] == 0).all()
 
 

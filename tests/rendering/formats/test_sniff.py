@@ -12,7 +12,7 @@ from tests.rendering.makers import make_docx, make_pdf, write_file
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("empty.txt", b"", "is empty; give a document"),
+        ("empty.txt", b"", "is empty; use a document"),
         ("binary.txt", bytes(range(256)) * 8, "is binary, not text"),
         ("latin.txt", "café".encode("latin-1"), "byte 0xe9 at offset 3; name its encoding, e.g. --encoding"),
         ("old.doc", b"\xd0\xcf\x11\xe0" + bytes(600), "old Office file"),
