@@ -131,9 +131,9 @@ def _row(document: Document, page: Page) -> dict[str, Any]:
         "image": {"bytes": page.png(), "path": None},
         # Arrow strings are UTF-8, which cannot encode a lone surrogate.
         "text": replace_surrogates(page.text),
-        "document": document.name,
+        "document": replace_surrogates(document.name),
         "page": page.number,
-        "label": page.label,
+        "label": page.label and replace_surrogates(page.label),
         "start": page.start,
         "end": page.end,
         "content_hash": page.content_hash,

@@ -41,3 +41,12 @@ def test_write_dataset_replaces_remains_of_stopped_process(tmp_path: Path, docum
     write_dataset(document, folder)
     assert contents(folder) == expected | {"data/README.md": b"written by hand"}
     assert elsewhere.is_dir()
+
+
+def test_write_dataset_replaces_lone_surrogates_in_text_and_name(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    # A file name that is not valid UTF-8 reaches Python with lone surrogates.
+    write_dataset(render_text("half \ud83d of a pair", name="caf\udce9.txt"), tmp_path)
+    rows = parquet.read_table(tmp_path / "data").to_pylist()
+    assert [(row["document"], row["text"]) for row in rows] == [("caf?.txt", "half ? of a pair")]
