@@ -172,7 +172,7 @@ def replace_folder(new: str | Path, path: str | Path, *, keep: Callable[[Path], 
     """Rename the finished folder `new` to `path`; an earlier folder there is moved aside first and then removed.
 
     A process killed between the two renames leaves the earlier folder whole as `.NAME.replaced`; the next call of this function
-    or of `atomic_folder` for the same path restores it. `keep` is that of `atomic_folder`.
+    or of `atomic_folder` for the same path restores it, and so does `recover_folders`. `keep` is that of `atomic_folder`.
     """
     path = Path(path)
     _finish_replacing(path, keep)
@@ -180,6 +180,12 @@ def replace_folder(new: str | Path, path: str | Path, *, keep: Callable[[Path], 
         os.replace(path, _retired(path))
     os.replace(new, path)
     _finish_replacing(path, keep)
+
+
+def recover_folders(parent: str | Path) -> None:
+    """Complete or undo each replacement of a folder in `parent` that a killed process left half done."""
+    for retired in sorted(Path(parent).glob(".*.replaced")):
+        _finish_replacing(retired.with_name(retired.name.removeprefix(".").removesuffix(".replaced")), None)
 
 
 def remove(path: str | Path) -> None:

@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import SavePlan
 
 from seer.errors import SeerError
-from seer.storage import replace_folder, write_manifest, write_text
+from seer.storage import recover_folders, replace_folder, write_manifest, write_text
 from train.parallel import World
 
 MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
@@ -66,6 +66,7 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             for unfinished in folder.glob(".step-*.writing"):  # by a run that was killed
                 shutil.rmtree(unfinished, ignore_errors=True)
+            recover_folders(folder)
 
     def save(self, step: int, tensors: Mapping[str, torch.Tensor], about: Mapping[str, Any]) -> None:
         """Begin to write the state after `step` updates; with `background` off, also finish. Every rank must call this."""

@@ -83,6 +83,15 @@ def test_interrupted_replacement_is_completed_by_the_next_writer(tmp_path: Path,
     assert names(tmp_path) == ["folder"]
 
 
+def test_recover_folders_restores_a_folder_without_a_successor_and_removes_one_with(tmp_path: Path) -> None:
+    write_folder(tmp_path / ".lost.replaced", "lost")
+    write_folder(tmp_path / ".done.replaced", "old")
+    write_folder(tmp_path / "done", "new")
+    storage.recover_folders(tmp_path)
+    assert names(tmp_path) == ["done", "lost"]
+    assert [(tmp_path / name / "made").read_text() for name in ("done", "lost")] == ["new", "lost"]
+
+
 @pytest.mark.parametrize("leftover", ["file", "link"])
 def test_atomic_folder_replaces_whatever_has_the_temporary_name(tmp_path: Path, leftover: str) -> None:
     elsewhere, partial = tmp_path / "elsewhere", tmp_path / ".folder.partial"

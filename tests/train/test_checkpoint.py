@@ -160,6 +160,19 @@ def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
     assert other.start_step == 1
 
 
+def test_resume_restores_a_checkpoint_whose_replacement_was_interrupted(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    advance(run, 1)
+    run.save(1)
+    run.checkpoints.finish()
+    checkpoints = tmp_path / "checkpoints"
+    # The state between the two renames, after the new folder of the same step was ready.
+    (checkpoints / "step-000001").rename(checkpoints / ".step-000001.replaced")
+    other = make(tmp_path)
+    other.resume()
+    assert other.start_step == 1
+
+
 def test_another_run_is_not_continued(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
