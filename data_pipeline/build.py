@@ -1,18 +1,18 @@
-"""A build: sources in, finished sets of trajectories out.
+"""Build trajectory sets from question sets.
 
     report = build(config)
 
     OUT/
       config.toml            the resolved configuration
       train/                 a shard set (seer.shards.reader); its manifest is written last
-      validation/            where a share of documents is set apart
-      iso_control/train/     other forms, where asked for
-      stats.json             what became of every record, by source, stage and reason
-      README.md              the data set card
-      ledger.jsonl           every finished teacher call, so that none is made twice
+      validation/            only if `validation_share` is above 0
+      iso_control/train/     only if `assemble.forms` lists this form
+      stats.json             the outcome of every record, counted by source, stage and reason
+      README.md              the dataset card
+      ledger.jsonl           every finished teacher call; a rerun reuses them
 
-A build may be killed at any moment and run again. What is written depends on the configuration, the sources and the
-teachers' replies alone: an undisturbed run gives the same bytes.
+A build can be killed at any moment and run again. The bytes it writes depend only on the configuration, the sources and
+the teachers' replies: an interrupted build and an uninterrupted one give the same sets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, set_folders
+from data_pipeline.collect import STATISTICS_NAME, BuildReport, Collector, output_folders
 from data_pipeline.records import Outcome, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.steps.paging import Paginate
@@ -40,12 +40,14 @@ from seer.storage import folder_lock
 from seer.teaching.ledger import BudgetReached, Spending
 
 OnProgress = Callable[[Tally, int, Spending | None], None]
-"""Told of every outcome: counts so far, source rows read, what teachers have cost."""
+"""Called after every outcome with the counts so far, the source rows read and the teachers' spending."""
 LOCK_NAME = "build.lock"
 MAX_SAMPLES_AT_ONCE = 512
 SAMPLES_PER_CALL_AT_ONCE = 2
-"""Enough samples to keep every teacher busy; more would only leave more of them half done when a budget ends."""
+"""Two samples for each concurrent call keep every teacher busy. More would leave more samples unfinished when a budget
+is reached."""
 MAX_CHARS_AT_ONCE = 64 << 20
+"""Context characters of all samples in flight."""
 
 
 def build(
@@ -57,11 +59,19 @@ def build(
     paginate: Paginate | None = None,
     on_progress: OnProgress | None = None,
 ) -> BuildReport:
-    """Run a build to its end, or find that it already ended.
+    """Run a build, or return the report of the finished one in `config.out`.
 
-    `runner` ray spreads the steps over `workers` processes of Ray; the bytes written are the same. Raises ConfigError,
-    InputError (nothing to read, nothing kept, a finished build of another configuration in `out`), BuildStopped (too
-    many faults, a teacher that cannot be used), BudgetReached.
+    Args:
+        config: What to build; `config.out` is the output folder.
+        force: Build again over a finished build.
+        runner: `local` runs in this process, `ray` in `workers` Ray processes. Both write the same bytes.
+        workers: Number of Ray processes.
+        paginate: Replaces the layout of the configured page style, for measurements without a layout.
+        on_progress: Called after every outcome.
+
+    Raises ConfigError if a source or a split is invalid; InputError if a source cannot be read, no record was kept, or
+    `out` holds a finished build of another configuration; BuildStopped if there are too many faults or a teacher is
+    unusable; BudgetReached if the budget ends and `budget.then` is `stop`.
     """
     out = Path(config.out)
     digest = config_digest(config)
@@ -87,13 +97,16 @@ def build(
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other builds out of a folder; ends with the process at the latest, however it ends."""
+    """Hold the lock of an output folder; the operating system releases it if the process dies.
+
+    Raises InputError if another build holds the lock.
+    """
     with folder_lock(folder, LOCK_NAME):
         yield
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed: many short calls cost less there."""
+    """Return uvloop's loop factory if uvloop is installed: it spends less time on many short calls."""
     try:
         import uvloop
     except ImportError:
@@ -115,13 +128,13 @@ async def _collect(
 
 
 async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Outcome]:
-    """Process many samples at once in this process; outcomes come in the order of the items.
+    """Process samples concurrently in this process and yield the outcomes in the order of the items.
 
-    How many stand open at a time is bounded in number and in characters, so memory is too.
+    The samples in flight are bounded in number and in characters, which bounds memory. Raises what `process` raises.
     """
     running: deque[tuple[asyncio.Task[Outcome], int]] = deque()
-    most = samples_at_once(process.config)
-    if most == 1:
+    max_running = samples_at_once(process.config)
+    if max_running == 1:
         for item in items:
             yield await outcome_of(item, process)
         return
@@ -131,14 +144,15 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
             size = len(item.context) if isinstance(item, Sample) else 0
             running.append((asyncio.ensure_future(outcome_of(item, process)), size))
             open_chars += size
-            while len(running) >= most or open_chars > MAX_CHARS_AT_ONCE:
+            # Only the oldest task is awaited, so outcomes keep the order of the items.
+            while len(running) >= max_running or open_chars > MAX_CHARS_AT_ONCE:
                 task, size = running.popleft()
                 open_chars -= size
                 yield await task
         while running:
             yield await running.popleft()[0]
     except BudgetReached:
-        # no new call is made any more; those on their way are paid for, so their replies are waited for and kept
+        # No new call starts. The calls in flight are already paid for, so wait until the ledger has their replies.
         await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
         raise
     finally:
@@ -147,33 +161,37 @@ async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Ou
 
 
 def samples_at_once(config: BuildConfig) -> int:
-    """How many samples to keep open: twice what the busiest teacher may be asked at once; one without teachers."""
+    """Return how many samples to keep in flight: twice the highest teacher concurrency, or 1 without teachers."""
     phases = (config.judge, config.reason)
-    asked = [phase.teacher.concurrency for phase in phases if phase.kind == "teacher" and phase.teacher is not None]
-    return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * max(asked)) if asked else 1
+    limits = [phase.teacher.concurrency for phase in phases if phase.kind == "teacher" and phase.teacher is not None]
+    return min(MAX_SAMPLES_AT_ONCE, SAMPLES_PER_CALL_AT_ONCE * max(limits)) if limits else 1
 
 
 def config_digest(config: BuildConfig) -> str:
-    """Identifies what a build would write: every setting but the place it is written to."""
+    """Hash every setting except the output folder; builds with equal digests write equal bytes."""
     return hashlib.sha256(config.model_dump_json(exclude={"out"}).encode()).hexdigest()[:16]
 
 
 def _finished(out: Path, digest: str, force: bool) -> BuildReport | None:
-    """The report of a build that ended here before, where it is the same build."""
-    folders = [folder for folder in set_folders(out) if (folder / MANIFEST_NAME).exists()]
+    """Return the report of a finished build with this digest in `out`; None if it must be built.
+
+    Raises InputError if `out` holds a finished build of another configuration.
+    """
+    folders = [folder for folder in output_folders(out) if (folder / MANIFEST_NAME).exists()]
     if not folders or force:
         return None
     sets = {str(folder.relative_to(out)): read_manifest(folder) for folder in folders}
     if any(manifest.meta.get("config_digest") != digest for manifest in sets.values()):
         raise InputError(
-            f"'{out}' holds a finished build of another configuration; choose another `out`, or use --force"
+            f"'{out}' holds a finished build of another configuration; choose another `out`, or pass --force"
         )
     try:
         body = (out / STATISTICS_NAME).read_bytes()
         statistics = json.loads(body)
     except (OSError, ValueError):
         return None
-    # manifests are written one after another, after the statistics that name them all
-    whole = statistics.get("sets") == sorted(sets)
+    # Manifests are written one after another, after the statistics that list the sets: a crash in between leaves
+    # some of the sets without a manifest.
+    complete = statistics.get("sets") == sorted(sets)
     unchanged = all(m.meta.get("stats_sha256") == hashlib.sha256(body).hexdigest() for m in sets.values())
-    return BuildReport(out, sets, statistics, "", already_built=True) if whole and unchanged else None
+    return BuildReport(out, sets, statistics, "", already_built=True) if complete and unchanged else None

@@ -1,4 +1,7 @@
-"""The data set card: README.md of a build, as the hub reads it. Markdown out of statistics; no file is touched here."""
+"""Render the dataset card: the README.md of a build, with front matter for the Hugging Face hub.
+
+Pure functions from configuration and statistics to Markdown; `data_pipeline.collect` writes the file.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from data_pipeline.sources.registry import SOURCES
 
 
 def dataset_card(config: BuildConfig, statistics: Mapping[str, Any]) -> str:
-    """The whole card. Names that come from a configuration are escaped."""
+    """Return the complete card as Markdown.
+
+    `statistics` is the content of stats.json. Names that come from the configuration are escaped.
+    """
     sections = (
         _front_matter(config),
         _opening(config, statistics),
@@ -41,14 +47,14 @@ def _front_matter(config: BuildConfig) -> Iterator[str]:
 def _opening(config: BuildConfig, statistics: Mapping[str, Any]) -> Iterator[str]:
     yield from ("# Select-retrieve-reason trajectories", "")
     yield (
-        f"{statistics['written']:,} conversations out of {statistics['records']:,} records: a model looks over page images, "
-        "selects pages by a tool call, receives their exact text, reasons and answers."
+        f"{statistics['written']:,} conversations from {statistics['records']:,} records. In each, a model views page "
+        "images, selects pages by a tool call, receives their exact text, reasons and answers."
     )
     if any(source.allow_other_splits for source in config.sources):
-        yield from ("", "**A trial: some sources are not train splits. Do not train on this set.**")
+        yield from ("", "**Trial build: some sources are not train splits. Do not train on this set.**")
     made_by = sorted({name for source in statistics["sources"].values() for name in source["reasoning"]})
     if "template" in made_by:
-        yield from ("", "Reasoning marked `template` quotes the evidence and was written by no model.")
+        yield from ("", "Reasoning marked `template` quotes the evidence; no model wrote it.")
     yield ""
 
 
@@ -61,8 +67,8 @@ def _retention(sources: Mapping[str, Any]) -> Iterator[str]:
         kept = {**source["retention"], "written": source["written"]}
         for stage in total:
             total[stage] += kept[stage]
-        yield _row(_cell(name), *(f"{kept[stage]:,}" for stage in total), _share(kept["written"], kept["read"]))
-    yield _row("**all**", *(f"{count:,}" for count in total.values()), _share(total["written"], total["read"]))
+        yield _row(_cell(name), *(f"{kept[stage]:,}" for stage in total), _percent(kept["written"], kept["read"]))
+    yield _row("**all**", *(f"{count:,}" for count in total.values()), _percent(total["written"], total["read"]))
     yield ""
 
 
@@ -70,7 +76,7 @@ def _rejections(sources: Mapping[str, Any]) -> Iterator[str]:
     reasons = [reason for reason in REASONS if any(reason in source["rejected"] for source in sources.values())]
     if not reasons:
         return
-    yield from ("## Why records fell away", "")
+    yield from ("## Rejected records", "")
     yield from _head("reason", "meaning", *map(_cell, sources))
     for reason in reasons:
         counts = (f"{source['rejected'].get(reason, 0):,}" for source in sources.values())
@@ -79,7 +85,7 @@ def _rejections(sources: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pages(sources: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("## Pages", "", "Records by number of necessary pages, and mean pages a document.", "")
+    yield from ("## Pages", "", "Records by number of necessary pages, and mean number of pages per document.", "")
     yield from _head("source", "0", "1", "2", "3", "4", "5+", "mean pages")
     for name, source in sources.items():
         relevant = {int(pages): count for pages, count in source["relevant_pages"].items()}
@@ -97,12 +103,13 @@ def _tokens(tokens: Mapping[str, Any] | None) -> Iterator[str]:
         return
     yield from ("## Tokens", "")
     yield (
-        f"Counted over the first {tokens['records']:,} records: {tokens['total']['text']:,} text tokens "
-        f"({tokens['tokenizer']}) as {tokens['total']['vision']:,} vision tokens."
+        f"The first {tokens['records']:,} records hold {tokens['total']['text']:,} text tokens "
+        f"({tokens['tokenizer']}); their pages take {tokens['total']['vision']:,} vision tokens."
     )
     yield ""
+    # Histogram bins are named by their upper edge, such as "<1024".
     edges = sorted({*tokens["text"], *tokens["vision"]}, key=lambda edge: int(edge[1:]))
-    yield from _head("tokens a document", *edges)
+    yield from _head("tokens per document", *edges)
     for name in ("text", "vision"):
         yield _row(name, *(f"{tokens[name].get(edge, 0):,}" for edge in edges))
     yield ""
@@ -112,7 +119,7 @@ def _agreement(sources: Mapping[str, Any]) -> Iterator[str]:
     rows = {name: source["agreement_with_gold"] for name, source in sources.items() if "agreement_with_gold" in source}
     if not rows:
         return
-    yield from ("## Page labels against the sources' own evidence", "")
+    yield from ("## Page labels compared with the sources' own evidence", "")
     yield from _head("source", "both", "judge only", "gold only", "neither", "precision", "recall", "kappa")
     for name, row in rows.items():
         counts = (f"{row[key]:,}" for key in ("pages_both", "pages_judge_only", "pages_gold_only", "pages_neither"))
@@ -127,9 +134,9 @@ def _guard(guard: Mapping[str, Any] | None) -> Iterator[str]:
         yield from ("**No guard was set: overlap with a benchmark was not checked.**", "")
         return
     yield (
-        f"Checked against {guard['benchmark_records']:,} benchmark records. Refused: questions with more than "
-        f"{guard['max_question_overlap']:.0%} of their n-grams there, contexts with more than "
-        f"{guard['max_context_overlap']:.0%}. Contexts by overlap:"
+        f"Every record was compared with {guard['benchmark_records']:,} benchmark records. A record was rejected if more "
+        f"than {guard['max_question_overlap']:.0%} of its question's n-grams or more than "
+        f"{guard['max_context_overlap']:.0%} of its context's n-grams occur in the benchmark. Number of contexts by overlap:"
     )
     yield ""
     tenths = [f"{tenth / 10:.1f}" for tenth in range(10)]
@@ -151,11 +158,11 @@ def _licences(config: BuildConfig) -> Iterator[str]:
 
 def _licence(spec: SourceSpec) -> str:
     known = SOURCES.get(spec.kind)
-    return _cell(known.licence) if known else "not known here: state it before you pass this set on"
+    return _cell(known.licence) if known else "unknown: state it before you redistribute this set"
 
 
 def _how(config: BuildConfig) -> Iterator[str]:
-    yield from ("## How it was made", "")
+    yield from ("## Build settings", "")
     judge, reason = config.judge, config.reason
     judged = (
         f"teacher `{_cell(judge.teacher.model)}`" if judge.kind == "teacher" and judge.teacher else f"`{judge.kind}`"
@@ -164,17 +171,17 @@ def _how(config: BuildConfig) -> Iterator[str]:
         f"teacher `{_cell(reason.teacher.model)}`" if reason.kind == "teacher" and reason.teacher else "`template`"
     )
     yield f"- pages judged by: {judged}; reasoning by: {reasoned}"
-    yield f"- page style `{_cell(config.style)}`, seed {config.seed}, at most {config.max_pages} pages a document"
+    yield f"- page style `{_cell(config.style)}`, seed {config.seed}, at most {config.max_pages} pages per document"
     assemble = config.assemble
     if assemble.distributed_share:
         yield (
-            f"- a teacher answers questions over many pages wrong more often, so a strict filter starves them: records with "
-            f"{assemble.distributed_pages} or more necessary pages that the teacher failed on are told by the template "
-            f"from gold evidence, up to {assemble.distributed_share:.0%} of the set"
+            f"- a teacher fails more often on questions over many pages, so the answer filter removes more of them: for "
+            f"records with {assemble.distributed_pages} or more necessary pages that the teacher failed on, the template "
+            f"writes the reasoning from gold evidence, up to {assemble.distributed_share:.0%} of the set"
         )
     if assemble.multi_round_share:
         yield f"- {assemble.multi_round_share:.0%} of records with several necessary pages select them hop by hop"
-    yield "- every setting stands in `config.toml`, every count in `stats.json`"
+    yield "- `config.toml` holds every setting, `stats.json` every count"
 
 
 def _head(*names: str) -> Iterator[str]:
@@ -186,10 +193,10 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _share(part: int, whole: int) -> str:
+def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "–"
 
 
 def _cell(text: str) -> str:
-    """Text that can end neither its cell nor its line, nor become Markdown or HTML."""
+    """Escape text for a table cell: it cannot end the cell or the line, or become Markdown or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,7 @@
-"""The command `seer-data`."""
+"""The command line `seer-data`: build, inspect, verify and export trajectory sets.
+
+A form feed in a docstring ends the help text of a command; what follows is for readers of the code.
+"""
 
 from __future__ import annotations
 
@@ -19,38 +22,43 @@ app = command_line(
     "seer-data", "Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard."
 )
 
-Folder = Annotated[Path, typer.Argument(help="A set, or the folder of a build.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="A set, or the output folder of a build.", show_default=False)]
 
 
 @app.command()
 def build(
     config: Annotated[str, typer.Argument(help="A TOML file; see configs/data-*.toml.", show_default=False)] = "",
-    input: Annotated[str, typer.Option("--input", help="In place of the sources: one JSONL or Parquet file.")] = "",
-    kind: Annotated[str, typer.Option(help="With --input: a known source, or table.")] = "table",
+    input: Annotated[str, typer.Option("--input", help="One JSONL or Parquet file; replaces the sources.")] = "",
+    kind: Annotated[str, typer.Option(help="With --input: the name of a known source, or table.")] = "table",
     map: Annotated[str, typer.Option("--map", help="With --input: columns, e.g. question=q,context=text.")] = "",
-    split: Annotated[str, typer.Option(help="With --input: which split the file is.")] = "train",
-    judge: Annotated[str, typer.Option(help="gold, answer or teacher; overrides the configuration.")] = "",
-    out: Annotated[str, typer.Option("--out", help="The folder to write; overrides the configuration.")] = "",
-    runner: Annotated[str, typer.Option(help="local, or ray: the steps spread over processes.")] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="With --runner ray: how many processes.")] = 2,
+    split: Annotated[str, typer.Option(help="With --input: the split the file holds.")] = "train",
+    judge: Annotated[
+        str, typer.Option(help="How pages are judged: gold, answer or teacher; overrides the configuration.")
+    ] = "",
+    out: Annotated[str, typer.Option("--out", help="The output folder; overrides the configuration.")] = "",
+    runner: Annotated[str, typer.Option(help="local: one process; ray: several Ray processes.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="With --runner ray: number of processes.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, e.g. reason.samples=4; may be repeated.")
+        list[str] | None, typer.Option("--set", help="Override a setting, e.g. reason.samples=4; may be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build a set of trajectories.
 
-    Killed and run again, it goes on where it was: no finished teacher call is made twice.
+    An interrupted build resumes when run again: no finished teacher call is repeated.
 
     Example: seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
     Example: seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
+
+    \f
+    Raises InputError if `runner` is unknown, and what `data_pipeline.build.build` raises.
     """
     from data_pipeline.build import build as run_build
     from data_pipeline.progress import ProgressLine, total_rows
 
     if runner not in ("local", "ray"):
-        raise InputError(f"--runner {runner}; it is local or ray")
+        raise InputError(f"--runner {runner}: must be local or ray")
     settings = _settings(config, overrides or [], input, kind, map, split, judge, out)
     progress = ProgressLine(total_rows(settings.sources))
     chosen: Literal["local", "ray"] = "ray" if runner == "ray" else "local"
@@ -67,13 +75,16 @@ def build(
     for name, manifest in report.sets.items():
         print(f"{report.out / name}: {manifest.rows:,} trajectories, digest {manifest.digest[:12]}")
     if report.already_built:
-        print("already built; --force builds it again")
+        print("already built; pass --force to build it again")
 
 
 def _settings(
     config: str, overrides: list[str], path: str, kind: str, columns: str, split: str, judge: str, out: str
 ) -> BuildConfig:
-    """The configuration that the command line describes. Raises ConfigError, InputError."""
+    """Return the configuration that the command line describes.
+
+    Raises ConfigError if a value is invalid, InputError if there is neither a configuration nor an input.
+    """
     from data_pipeline.settings import BuildConfig, SourceSpec
     from seer.config import build_config, load_config
 
@@ -84,31 +95,34 @@ def _settings(
         changes.append(f"out={json.dumps(out)}")
     if not path:
         if not config:
-            raise InputError("nothing to build: give a CONFIG, or --input with --out; see seer-data build --help")
+            raise InputError("nothing to build: pass a CONFIG, or --input with --out; see seer-data build --help")
         return load_config(BuildConfig, config, changes)
     values = {"kind": kind, "path": path, "split": split, "map": parse_map(columns)}
     source = build_config(SourceSpec, values, where="the command line")
-    # a stand-in lets the rest of the configuration be read before its sources are put in
-    read = load_config(BuildConfig, config or None, ['sources=[{path="-"}]', *changes])
-    return read.model_copy(update={"sources": (source,)})
+    # The placeholder passes the check that a configuration has sources; the real source replaces it below.
+    settings = load_config(BuildConfig, config or None, ['sources=[{path="-"}]', *changes])
+    return settings.model_copy(update={"sources": (source,)})
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """question=q,context=text → {"question": "q", "context": "text"}. Raises InputError."""
+    """Parse the value of --map: `question=q,context=text` gives {"question": "q", "context": "text"}.
+
+    Raises InputError if a part is not NAME=COLUMN with a known name.
+    """
     from data_pipeline.sources.registry import MAPPABLE
 
     columns = {}
     for part in filter(None, text.split(",")):
         name, equals, column = (piece.strip() for piece in part.partition("="))
         if not equals or not column or name not in MAPPABLE:
-            raise InputError(f"--map '{part}' is not NAME=COLUMN with NAME one of {', '.join(MAPPABLE)}")
+            raise InputError(f"--map '{part}': must be NAME=COLUMN with NAME one of {', '.join(MAPPABLE)}")
         columns[name] = column
     return columns
 
 
 @app.command()
 def sources(as_json: AsJson = False) -> None:
-    """List the known sources: what is read, what evidence they mark, under which licence they stand.
+    """List the known sources with their file shapes, evidence and licences.
 
     Example: seer-data sources
     """
@@ -138,14 +152,14 @@ def sources(as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Read every record of a set (or of all sets of a build) and compare it with the manifest.
+    """Read every record of a set, or of all sets of a build, and compare it with the manifest.
 
     Example: seer-data verify runs/data/paper
     """
     from seer.shards.reader import ShardSet
 
     checked = {}
-    for path in set_folders(folder):
+    for path in find_sets(folder):
         shards = ShardSet(path)
         shards.verify()
         checked[str(path)] = {"rows": len(shards), "digest": shards.digest}
@@ -153,14 +167,17 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         print(json.dumps(checked))
         return
     for name, values in checked.items():
-        print(f"{name}: {values['rows']:,} trajectories, all as written, digest {str(values['digest'])[:12]}")
+        print(f"{name}: {values['rows']:,} trajectories verified, digest {str(values['digest'])[:12]}")
 
 
 @app.command()
 def stats(folder: Folder, as_json: AsJson = False) -> None:
-    """Show what became of every record of a build: retention by source and stage, and why records fell away.
+    """Show the outcome of a build: records kept by source and stage, and the reasons for rejections.
 
     Example: seer-data stats runs/data/paper
+
+    \f
+    Raises DocumentNotFound if the folder has no statistics, InputError if they are invalid.
     """
     from data_pipeline.collect import STATISTICS_NAME
     from data_pipeline.tally import outcome_table
@@ -170,32 +187,37 @@ def stats(folder: Folder, as_json: AsJson = False) -> None:
         statistics = json.loads(path.read_bytes())
         table = outcome_table(statistics)
     except FileNotFoundError:
-        raise DocumentNotFound(f"no {STATISTICS_NAME} in '{folder}'; give the folder of a finished build") from None
+        raise DocumentNotFound(f"no {STATISTICS_NAME} in '{folder}'; pass the folder of a finished build") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"'{path}' holds no statistics of a build: {error!r}") from None
+        raise InputError(f"'{path}' does not hold the statistics of a build: {error!r}; build it again") from None
     print(json.dumps(statistics) if as_json else table)
 
 
 @app.command()
 def show(
     folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="The HTML file; in the set's folder, where not given.")] = None,
-    first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many are shown.")] = 20,
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    out: Annotated[Path | None, typer.Option(help="The HTML file to write; by default in the set's folder.")] = None,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first trajectory, counted from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of trajectories.")] = 20,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the file in a browser.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Make a gallery of trajectories: pages, selection, loss classes. One HTML file.
+    """Write one HTML file that shows trajectories: pages, selected pages, and text coloured by loss class.
 
     Example: seer-data show runs/data/paper --limit 50 --out gallery.html
+
+    \f
+    Raises InputError if `first` is past the end of the set.
     """
     from data_pipeline.gallery import gallery_html
     from seer.shards.reader import ShardSet
     from seer.storage import write_text
 
-    shards = ShardSet(set_folders(folder)[0])
+    shards = ShardSet(find_sets(folder)[0])
     if first >= max(1, len(shards)):
-        raise InputError(f"--first {first}; '{shards.folder}' has {len(shards)} trajectories, counted from 0")
+        raise InputError(
+            f"--first {first}: must be below {len(shards)}, the number of trajectories in '{shards.folder}'"
+        )
     wanted = range(first, min(first + limit, len(shards)))
     page = gallery_html(str(shards.folder), (shards[index] for index in wanted), len(shards))
     target = out or shards.folder / "gallery.html"
@@ -210,12 +232,17 @@ def show(
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    format: Annotated[str, typer.Option("--format", help="llamafactory, swift or trl.")] = "llamafactory",
+    format: Annotated[
+        str, typer.Option("--format", help="The target trainer: llamafactory, swift or trl.")
+    ] = "llamafactory",
     as_json: AsJson = False,
 ) -> None:
     """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL.
 
     Example: seer-data export runs/data/paper/train --format trl --out runs/trl
+
+    \f
+    Raises InputError if the format is unknown, the folder holds several sets, or `out` holds an export.
     """
     from data_pipeline.export import FORMATS
     from data_pipeline.export import export as run_export
@@ -223,10 +250,10 @@ def export(
 
     chosen = next((name for name in FORMATS if name == format), None)
     if chosen is None:
-        raise InputError(f"--format {format}; known: {', '.join(FORMATS)}")
-    found = set_folders(folder)
+        raise InputError(f"--format {format}: unknown; known: {', '.join(FORMATS)}")
+    found = find_sets(folder)
     if len(found) > 1:
-        raise InputError(f"'{folder}' holds {len(found)} sets; give one of {', '.join(map(str, found))}")
+        raise InputError(f"'{folder}' holds {len(found)} sets; pass one of {', '.join(map(str, found))}")
     count = run_export(ShardSet(found[0]), out, chosen)
     if as_json:
         print(json.dumps({"out": str(out), "conversations": count, "format": chosen}))
@@ -240,14 +267,17 @@ def guard(
     out: Annotated[Path, typer.Option(help="The index to write, ending in .npz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Hash a benchmark once, so that builds can check against it quickly (guard.benchmark = the index).
+    """Index a benchmark for the leakage guard; set guard.benchmark to the index in the builds that use it.
 
     Example: seer-data guard data/longbench --out runs/longbench.npz
+
+    \f
+    Raises InputError if `out` does not end in .npz or a benchmark file is unreadable, DocumentNotFound if there is none.
     """
     from data_pipeline.steps.guard import BenchmarkIndex
 
     if out.suffix != ".npz":
-        raise InputError(f"--out {out}; the index must end in .npz")
+        raise InputError(f"--out {out}: the index must end in .npz")
     index = BenchmarkIndex.from_folder(benchmark)
     index.save(out)
     if as_json:
@@ -256,8 +286,11 @@ def guard(
     print(f"{out}: {index.records:,} records, {len(index.context_grams):,} context n-grams")
 
 
-def set_folders(folder: Path) -> list[Path]:
-    """The sets in a folder: itself, or those a build wrote into it. Raises what `read_manifest` raises."""
+def find_sets(folder: Path) -> list[Path]:
+    """Return the finished sets at a path: the folder itself, or the sets that a build wrote below it.
+
+    Raises DocumentNotFound or InputError if there is none, as `seer.shards.reader.read_manifest` does.
+    """
     from seer.shards.reader import MANIFEST_NAME, read_manifest
 
     if not (folder / MANIFEST_NAME).exists():
@@ -269,7 +302,7 @@ def set_folders(folder: Path) -> list[Path]:
 
 
 def main() -> NoReturn:
-    """Run `seer-data`. Errors that Seer raises on purpose print one line and end with their exit code."""
+    """Run `seer-data`. An error that Seer raises on purpose prints one line and sets the exit code."""
     run(app, "seer-data")
 
 

@@ -1,4 +1,4 @@
-"""The last part of a build: outcomes in order become shards, statistics and the data set card."""
+"""The last stage of a build: turn outcomes, in order, into shards, statistics and the dataset card."""
 
 from __future__ import annotations
 
@@ -26,21 +26,29 @@ CARD_NAME = "README.md"
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build wrote."""
+    """The result of a build."""
 
     out: Path
     sets: dict[str, Manifest]
-    """By folder, relative to `out`: train, validation, iso_control/train, ..."""
+    """Manifests by folder relative to `out`: train, validation, iso_control/train, ..."""
     statistics: dict[str, Any]
+    """The content of stats.json."""
     table: str
+    """Retention and rejections as plain text; empty if the build already existed."""
     already_built: bool = False
 
 
 class Collector:
-    """Takes outcomes in order, writes what is kept, counts the rest."""
+    """Writes the kept trajectories to shards and counts every outcome.
+
+    with Collector(config) as collector:
+        collector.add(outcome)
+        report = collector.finish(digest, guard_report)
+    """
 
     def __init__(self, config: BuildConfig) -> None:
-        # what writes the shards takes its time to load: now, and not while teachers wait for their next calls
+        """Remove the manifests of an earlier build in `config.out`: its sets are no longer complete."""
+        # pyarrow takes long to import. Import it now rather than during the first write, when teachers would wait.
         import pyarrow.parquet  # noqa: F401
 
         self.config, self.tally = config, Tally(config.max_fault_share)
@@ -49,7 +57,7 @@ class Collector:
         self._stack = ExitStack()
         self._reserves = 0
         self._tokens = TokenHistograms(config.count_tokens_of)
-        for stale in set_folders(self._out):
+        for stale in output_folders(self._out):
             (stale / MANIFEST_NAME).unlink(missing_ok=True)
 
     def __enter__(self) -> Collector:
@@ -59,7 +67,7 @@ class Collector:
         self._stack.close()
 
     def add(self, outcome: Outcome) -> None:
-        """Take one outcome. Raises BuildStopped where faults pass their share."""
+        """Write or count one outcome. Raises BuildStopped if the fraction of faults exceeds `max_fault_share`."""
         if outcome.instead_of is not None and not self._admits_reserve():
             outcome = replace(outcome, rejection=outcome.instead_of, trajectories={})
         written = outcome.rejection is None
@@ -70,11 +78,15 @@ class Collector:
         self.tally.add(outcome, written)
 
     def finish(self, config_digest: str, guard: dict[str, Any] | None) -> BuildReport:
-        """Write statistics and card, then the manifests. Raises InputError where nothing was kept."""
+        """Write the statistics and the card, then the manifests, which mark the sets as complete.
+
+        `guard` is the report of the leakage guard. Raises InputError if no record was kept, BuildStopped if there are
+        too many faults.
+        """
         self.tally.check_faults()
         table = self.tally.table()
         if not self.tally.written:
-            raise InputError(f"no record of {self.tally.records} was kept; see why below\n{table}")
+            raise InputError(f"no record of {self.tally.records} was kept; the table lists the reasons\n{table}")
         statistics = {
             **self.tally.statistics(),
             "sets": sorted(self._writers),
@@ -89,7 +101,7 @@ class Collector:
         return BuildReport(self._out, sets, statistics, table)
 
     def _admits_reserve(self) -> bool:
-        """Whether one more record told by the template stays within its share of what was written before."""
+        """Return whether one more template record stays within `distributed_share` of the records written so far."""
         admitted = self._reserves + 1 <= self.config.assemble.distributed_share * (self.tally.written + 1)
         self._reserves += admitted
         return admitted
@@ -104,20 +116,20 @@ class Collector:
 
 
 def draw_pages(trajectory: Trajectory) -> list[bytes]:
-    """The pages of a trajectory as PNG."""
+    """Draw the pages of a trajectory and return them as PNG files, in page order."""
     from seer.rendering import png_bytes, render_text
 
     return [png_bytes(page.image()) for page in render_text(trajectory.source, trajectory.style).pages]
 
 
-def set_folders(out: Path) -> Iterator[Path]:
-    """Where a build keeps its sets."""
+def output_folders(out: Path) -> Iterator[Path]:
+    """Yield the existing folders in which a build keeps its sets, finished or not."""
     for pattern in ("train", "validation", "*/train", "*/validation"):
         yield from sorted(path for path in out.glob(pattern) if path.is_dir())
 
 
 class TokenHistograms:
-    """Text tokens and vision tokens of the first records written, in powers of two."""
+    """Histograms of text and vision tokens of the first records written, with bins in powers of two."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -126,6 +138,7 @@ class TokenHistograms:
         self._histograms: dict[str, Counter[int]] = {"text": Counter(), "vision": Counter()}
 
     def add(self, trajectory: Trajectory, vision_tokens: int) -> None:
+        """Count one record, unless the limit is reached."""
         if self.counted >= self._limit:
             return
         from seer.models.counting import load_counter
@@ -136,7 +149,7 @@ class TokenHistograms:
             self._histograms[name][tokens.bit_length()] += 1
 
     def summary(self) -> dict[str, Any] | None:
-        """Totals and histograms, each bin named by its upper edge; None where nothing was counted."""
+        """Return totals and histograms, each bin named by its upper edge; None if no record was counted."""
         if not self.counted:
             return None
         from seer.models.counting import load_counter

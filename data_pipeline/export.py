@@ -1,12 +1,12 @@
-"""Export for other trainers: LLaMA-Factory, ms-swift and TRL read messages and images.
+"""Export sets as messages and images for LLaMA-Factory, ms-swift and TRL.
 
-    OUT/data.jsonl           one conversation a line
+    OUT/data.jsonl           one conversation per line
     OUT/images/<hash>.png    each page once
-    OUT/dataset_info.json    for LLaMA-Factory
+    OUT/dataset_info.json    for LLaMA-Factory only
 
-Tags of the protocol stand as text, as those trainers want them; what comes from documents and questions is defused, so
-that it can spell neither a control token nor an image placeholder. They learn every word of the model's turns alike:
-the loss classes of Seer's own trainer are finer.
+The protocol's tags are written as plain text, as these trainers expect. Text from documents and questions is escaped, so
+it cannot spell a control token or an image placeholder. These trainers weight every token of the model's turns equally;
+Seer's own trainer distinguishes loss classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ Messages = list[dict[str, Any]]
 
 
 def export(shards: ShardSet, out: Path, how: Format) -> int:
-    """Write a set for another trainer; returns the number of conversations. Raises InputError where `out` holds one."""
+    """Write a set for another trainer and return the number of conversations.
+
+    data.jsonl is renamed into place last, so an interrupted export can be repeated. Raises InputError if `out` already
+    holds a finished export.
+    """
     if (out / "data.jsonl").exists():
         raise InputError(f"'{out}' holds an export already; choose another folder")
     images = out / "images"
@@ -66,23 +70,24 @@ _DATASET_INFO = {
 
 
 def messages(trajectory: Trajectory, how: Format) -> Messages:
-    """The conversation as messages: user, then assistant and tool in turns."""
-    told: Messages = []
-    said = ""
+    """Convert a conversation to messages: user first, then assistant and tool alternate."""
+    converted: Messages = []
+    # A thought has no message of its own: it opens the assistant message of the call or answer that follows.
+    thought = ""
     for turn in trajectory.turns:
         if turn.kind == "prompt":
-            told.append({"role": "user", "content": _prompt(turn, how)})
+            converted.append({"role": "user", "content": _prompt(turn, how)})
         elif turn.kind == "call":
             call = f"{CONTROL.open_call}{render_call(turn.pages)}{CONTROL.close_call}"
-            told.append(_message("assistant", said + call, how))
-            said = ""
+            converted.append(_message("assistant", thought + call, how))
+            thought = ""
         elif turn.kind == "observation":
-            told.append(_message(TOOL_ROLES[how], defused(render_observation(turn)), how))
+            converted.append(_message(TOOL_ROLES[how], escape_tokens(render_observation(turn)), how))
         elif turn.kind == "think":
-            said = f"{CONTROL.open_think}{defused(turn.text)}{CONTROL.close_think}"
+            thought = f"{CONTROL.open_think}{escape_tokens(turn.text)}{CONTROL.close_think}"
         else:
-            told.append(_message("assistant", (said and f"{said}\n") + defused(turn.text), how))
-    return told
+            converted.append(_message("assistant", (thought and f"{thought}\n") + escape_tokens(turn.text), how))
+    return converted
 
 
 def _message(role: str, text: str, how: Format) -> dict[str, Any]:
@@ -90,7 +95,7 @@ def _message(role: str, text: str, how: Format) -> dict[str, Any]:
 
 
 def _prompt(turn: Turn, how: Format) -> Any:
-    question = f"\nQuery: {defused(turn.text)}"
+    question = f"\nQuery: {escape_tokens(turn.text)}"
     if how != "trl":
         return "".join(f"[Image {page}]<image>" for page in turn.pages) + question
     parts: list[dict[str, str]] = []
@@ -99,18 +104,21 @@ def _prompt(turn: Turn, how: Format) -> Any:
     return [*parts, {"type": "text", "text": question}]
 
 
-def defused(text: str) -> str:
-    """Text that spells neither a control token nor a placeholder; looks unchanged."""
+def escape_tokens(text: str) -> str:
+    """Insert invisible word joiners so that the text spells neither a control token nor a media placeholder."""
     return _PLACEHOLDER.sub(f"<{JOINER}", neutralise(text))
 
 
 def _write_images(trajectory: Trajectory, folder: Path) -> list[str]:
-    """Paths, relative to the export, of the pages shown. Names are hashes: no text from outside becomes a path."""
+    """Write the pages in the prompt and return their paths relative to the export.
+
+    File names are content hashes, so no untrusted text becomes part of a path.
+    """
     from seer.rendering import png_bytes, render_text
 
     names = []
     document = render_text(trajectory.source, trajectory.style)
-    for page in _shown(trajectory):
+    for page in _prompt_pages(trajectory):
         name = f"{document.page(page).content_hash}.png"
         if not (folder / name).exists():
             write_bytes(folder / name, png_bytes(document.page(page).image()))
@@ -118,5 +126,5 @@ def _write_images(trajectory: Trajectory, folder: Path) -> list[str]:
     return names
 
 
-def _shown(trajectory: Trajectory) -> Iterator[int]:
+def _prompt_pages(trajectory: Trajectory) -> Iterator[int]:
     return (page for turn in trajectory.turns if turn.kind == "prompt" for page in turn.pages)

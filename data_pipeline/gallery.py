@@ -1,6 +1,6 @@
-"""A gallery of trajectories: one HTML file with pages, selection, and every piece of the conversation in its loss class.
+"""Render trajectories as one HTML file: pages, selected pages, and the conversation coloured by loss class.
 
-Everything that comes from a set is escaped; the file forbids scripts and loads nothing from outside.
+All text from a set is escaped. The content security policy forbids scripts and external resources.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _article(number: int, trajectory: Trajectory) -> Html:
         page_strip(len(pages), selected),
         thumbnails(figures),
         note_line(f"{left_out:,} more pages are not shown.") if left_out > 0 else None,
-        # Every piece of the conversation on the colour of its loss class; images as their markers.
+        # Every piece of the conversation is coloured by its loss class; images appear as their markers.
         loss_text(loss_span(piece.value, piece.loss_class) for piece in layout(trajectory.turns)),
         id=f"t{number}",
     )

@@ -1,4 +1,4 @@
-"""What a running build says of itself: records, rates, cost, time left. One line, a few times a minute."""
+"""Progress of a running build on one line: records, rate, cost and time left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 5.0
 
 
 class ProgressLine:
-    """Writes a line every few seconds. On a terminal it replaces the one before."""
+    """Writes a progress line every few seconds. On a terminal each line replaces the previous one."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class ProgressLine:
         clock: Callable[[], float] = time.monotonic,
         every_s: float = EVERY_S,
     ) -> None:
+        """Create a line. `total_rows` is None if the number of rows is unknown; `stream` defaults to standard error."""
         self._total_rows, self._stream, self._clock, self._every_s = total_rows, stream or sys.stderr, clock, every_s
         self._started = self._last = clock()
         self._unfinished = False
@@ -34,21 +35,23 @@ class ProgressLine:
         if now - self._last < self._every_s:
             return
         self._last = now
-        line = describe(tally, rows_read, self._total_rows, spent, now - self._started)
+        line = progress_text(tally, rows_read, self._total_rows, spent, now - self._started)
         terminal = self._stream.isatty()
         self._stream.write(f"\r\x1b[K{line}" if terminal else f"{line}\n")
         self._stream.flush()
         self._unfinished = terminal
 
     def close(self) -> None:
-        """End the line, so that what follows stands below it."""
+        """End the line on a terminal, so that later output starts on a new line."""
         if self._unfinished:
             self._stream.write("\n")
             self._unfinished = False
 
 
-def describe(tally: Tally, rows_read: int, total_rows: int | None, spent: Spending | None, elapsed_s: float) -> str:
-    """One line: records, kept, rate, teachers' calls and cost, time left where the rows are known."""
+def progress_text(
+    tally: Tally, rows_read: int, total_rows: int | None, spent: Spending | None, elapsed_s: float
+) -> str:
+    """Return records read and kept, the rate, teacher calls and cost, and the time left if `total_rows` is known."""
     rate = tally.records / elapsed_s if elapsed_s else 0.0
     parts = [f"{tally.records:,} records", f"{tally.written:,} kept", f"{rate:,.1f}/s"]
     if spent is not None and spent.calls:
@@ -65,7 +68,7 @@ def _duration(seconds: float) -> str:
 
 
 def total_rows(sources: Sequence[SourceSpec]) -> int | None:
-    """Rows of all sources, where counting them is cheap; None where any is not."""
+    """Return the number of rows of all sources, or None if counting any of them would be expensive."""
     counts = [_rows_of(source) for source in sources]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -74,7 +77,8 @@ def total_rows(sources: Sequence[SourceSpec]) -> int | None:
 def _rows_of(source: SourceSpec) -> int | None:
     path = Path(source.path)
     if source.limit is not None or not path.is_file():
-        return None  # samples are limited, not rows; folders and hubs are not counted
+        # A limit counts samples, not rows. Folders and hub datasets would have to be read to be counted.
+        return None
     if path.suffix in (".jsonl", ".ndjson"):
         with path.open("rb") as file:
             return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b"")) or 1

@@ -1,8 +1,9 @@
-"""The build's middle part over Ray: the same steps, spread over processes or machines; the same bytes out.
+"""Run the processing steps of a build in Ray: the same steps as the local runner, in several processes or machines.
 
-Preparation runs here, in order, and hands its items on in batches; `Worker`s, which keep teachers and event loop between
-batches, process them; their outcomes come back in the items' order and go to the same collector as ever. A batch is
-prepared while others are processed. Over several machines, the build's folder must be one that all of them see.
+The driver prepares items in order and sends them in batches to `Worker` actors, which keep their teachers and event loop
+between batches. Outcomes return in the order of the items and go to the same collector as in a local build, so both
+runners write the same bytes. The driver prepares a batch while workers process others. On several machines, the output
+folder must be shared, because all workers append to the ledger in it.
 """
 
 from __future__ import annotations
@@ -27,21 +28,25 @@ from seer.teaching.settings import TeacherSpec
 
 _BATCH_ITEMS, _BATCH_CHARS = 256, 1 << 20
 _BATCHES_PER_WORKER = 2
-"""One in work, one at hand."""
+"""One batch in progress and one queued, so that a worker never waits for the driver."""
 _BATCHES_AHEAD = 4
-"""How many batches for each worker may be done before an earlier one; more would only take memory."""
+"""Batches per worker that may finish before the oldest one; their outcomes wait in memory."""
 STOPPED = (BuildStopped, BudgetReached)
-"""What ends a build early, and goes back from a worker in the place of an outcome."""
+"""Errors that end a build. A worker returns them in place of an outcome."""
 
 
 def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: Paginate | None) -> Iterator[Outcome]:
-    """Outcomes of all items, in order. Starts a local Ray where none runs. Raises BuildStopped as the local runner does."""
-    # the lock is held here for the whole run; workers append to the same file
-    ledger = Ledger(Path(config.out) / LEDGER_NAME) if _asks_teachers(config) else None
+    """Process items in `workers` Ray actors and yield their outcomes in order.
+
+    Starts a local Ray if none is running. Raises InputError if Ray has fewer CPUs than workers, and BuildStopped and
+    BudgetReached in the same cases as the local runner.
+    """
+    # The driver holds the ledger's lock for the whole run; the workers open the same file as shared.
+    ledger = Ledger(Path(config.out) / LEDGER_NAME) if _uses_teachers(config) else None
     try:
         _start_ray(workers)
-        mine = _share_of_worker(config, workers, ledger)
-        with Crew(workers, mine.model_dump_json(), paginate) as crew:
+        worker_config = _config_per_worker(config, workers, ledger)
+        with Crew(workers, worker_config.model_dump_json(), paginate) as crew:
             for outcome in crew.map(batches(items, _BATCH_ITEMS, _BATCH_CHARS)):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -52,17 +57,18 @@ def run_ray(items: Iterable[Item], config: BuildConfig, workers: int, paginate: 
 
 
 class Crew:
-    """The workers of one run; they end with it."""
+    """The Ray actors of one run; leaving the context kills them."""
 
     def __init__(self, workers: int, *arguments: Any) -> None:
+        """Start `workers` actors of `Worker(*arguments)`."""
         import ray
 
         self._ray = ray
         start = ray.remote(Worker).options(num_cpus=1)
         self._load: dict[Any, int] = {start.remote(*arguments): 0 for _ in range(workers)}
-        """How many batches each worker has not finished, as far as is known."""
+        """Number of batches that each worker has not finished, as far as the driver knows."""
         self._open: dict[Any, Any] = {}
-        """Which worker has which batch."""
+        """The worker of each unfinished batch, by the batch's result reference."""
 
     def __enter__(self) -> Crew:
         return self
@@ -72,22 +78,26 @@ class Crew:
             self._ray.kill(worker)
 
     def map(self, batches: Iterable[Sequence[Item]]) -> Iterator[Outcome | BaseException]:
-        """What becomes of each item, in order. A batch is prepared, and taken in, while others are processed."""
-        ahead = _BATCHES_AHEAD * len(self._load)
+        """Yield the outcome of each item in order, or the error in `STOPPED` that it caused.
+
+        Batches are drawn one at a time, whenever a worker has room.
+        """
+        max_waiting = _BATCHES_AHEAD * len(self._load)
         waiting: deque[tuple[Any, Sequence[Item]]] = deque()
         for batch in batches:
             worker = self._next_worker()
-            told = worker.process.remote(batch)
+            reference = worker.process.remote(batch)
             self._load[worker] += 1
-            self._open[told] = worker
-            waiting.append((told, batch))
-            while waiting and (len(waiting) >= ahead or waiting[0][0] not in self._open):
-                yield from self._take(*waiting.popleft())
+            self._open[reference] = worker
+            waiting.append((reference, batch))
+            # Yield finished batches from the front. An unfinished front batch blocks only if too many wait behind it.
+            while waiting and (len(waiting) >= max_waiting or waiting[0][0] not in self._open):
+                yield from self._outcomes(*waiting.popleft())
         while waiting:
-            yield from self._take(*waiting.popleft())
+            yield from self._outcomes(*waiting.popleft())
 
     def _next_worker(self) -> Any:
-        """The worker with least to do, once it has room."""
+        """Return the least loaded worker, after waiting until a worker has room."""
         worker = min(self._load, key=lambda one: self._load[one])
         while self._load[worker] >= _BATCHES_PER_WORKER:
             (done,), _ = self._ray.wait(list(self._open))
@@ -95,59 +105,57 @@ class Crew:
             self._load[worker] -= 1
         return worker
 
-    def _take(self, told: Any, batch: Sequence[Item]) -> Iterator[Outcome | BaseException]:
-        for item, outcome in zip(batch, self._ray.get(told), strict=True):
+    def _outcomes(self, reference: Any, batch: Sequence[Item]) -> Iterator[Outcome | BaseException]:
+        for item, outcome in zip(batch, self._ray.get(reference), strict=True):
             yield with_source(outcome, item.context) if isinstance(item, Sample) else outcome
 
 
-def _asks_teachers(config: BuildConfig) -> bool:
+def _uses_teachers(config: BuildConfig) -> bool:
     return "teacher" in (config.judge.kind, config.reason.kind)
 
 
 def _start_ray(workers: int) -> None:
-    """Join the Ray that runs, or start one here. Raises InputError where it has too few CPUs."""
+    """Connect to the running Ray, or start a local one. Raises InputError if it has fewer CPUs than workers."""
     import ray
 
     if not ray.is_initialized():
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     cpus = int(ray.cluster_resources().get("CPU", 0))
     if cpus < workers:
-        raise InputError(
-            f"Ray has {cpus} CPUs for {workers} workers; ask for fewer workers, or start Ray with more CPUs"
-        )
+        raise InputError(f"Ray has {cpus} CPUs for {workers} workers; reduce --workers, or start Ray with more CPUs")
 
 
-def _share_of_worker(config: BuildConfig, workers: int, ledger: Ledger | None) -> BuildConfig:
-    """The configuration of one worker: its share of the concurrency and of what is left of the budget."""
+def _config_per_worker(config: BuildConfig, workers: int, ledger: Ledger | None) -> BuildConfig:
+    """Return the configuration of one worker: 1/`workers` of the concurrency and of the remaining budget."""
 
-    def teacher(spec: TeacherSpec | None) -> TeacherSpec | None:
+    def per_worker(spec: TeacherSpec | None) -> TeacherSpec | None:
         return spec and spec.model_copy(update={"concurrency": max(1, spec.concurrency // workers)})
 
-    def share(limit: float, spent: float) -> float:
-        # a worker counts what the ledger holds already, then what it spends itself
+    def limit_per_worker(limit: float, spent: float) -> float:
+        # A worker's spending starts at the ledger's total, so its limit is that total plus its part of the rest.
         return limit and spent + max(0.0, limit - spent) / workers
 
     budget = config.budget
     if ledger is not None:
         spent = ledger.spent
         budget = BudgetSpec(
-            # at least 1, since 0 means no limit; a spent budget stays spent
-            max_calls=budget.max_calls and max(1, int(share(budget.max_calls, spent.calls))),
-            max_tokens=budget.max_tokens and max(1, int(share(budget.max_tokens, spent.tokens))),
-            max_usd=share(budget.max_usd, spent.usd),
+            # At least 1, because 0 means no limit: an exhausted budget must stay exhausted.
+            max_calls=budget.max_calls and max(1, int(limit_per_worker(budget.max_calls, spent.calls))),
+            max_tokens=budget.max_tokens and max(1, int(limit_per_worker(budget.max_tokens, spent.tokens))),
+            max_usd=limit_per_worker(budget.max_usd, spent.usd),
             then=budget.then,
         )
     return config.model_copy(
         update={
             "budget": budget,
-            "judge": config.judge.model_copy(update={"teacher": teacher(config.judge.teacher)}),
-            "reason": config.reason.model_copy(update={"teacher": teacher(config.reason.teacher)}),
+            "judge": config.judge.model_copy(update={"teacher": per_worker(config.judge.teacher)}),
+            "reason": config.reason.model_copy(update={"teacher": per_worker(config.reason.teacher)}),
         }
     )
 
 
 class Worker:
-    """Processes batches of items in one of Ray's processes."""
+    """Processes batches of items in a Ray process."""
 
     def __init__(self, config_json: str, paginate: Paginate | None) -> None:
         self._tools = Tools(BuildConfig.model_validate_json(config_json), shared_ledger=True)
@@ -155,9 +163,13 @@ class Worker:
         self._loop = asyncio.new_event_loop()
 
     def process(self, items: Sequence[Item]) -> list[Outcome | BaseException]:
-        """What becomes of each item, without the text that it came with; what ends the build stands in its place."""
+        """Return the outcome of each item, without the document text, or the error in `STOPPED` that it caused.
+
+        Raises any other exception of an item, after the whole batch has ended.
+        """
 
         async def run() -> list[Outcome | BaseException]:
+            # With return_exceptions, the remaining items of the batch finish and their replies reach the ledger.
             return await asyncio.gather(*(outcome_of(item, self._process) for item in items), return_exceptions=True)
 
         outcomes = self._loop.run_until_complete(run())
@@ -168,9 +180,12 @@ class Worker:
 
 
 def with_source(outcome: Outcome | BaseException, source: str) -> Outcome | BaseException:
-    """The outcome with the document's text in its trajectories, or without. Who sent a long text to a worker has it, and
-    need not be sent it back."""
+    """Replace the document text in the trajectories of an outcome.
+
+    A worker removes the text before it returns an outcome, and the driver, which has the item, puts it back: a long
+    document crosses the process boundary only once.
+    """
     if isinstance(outcome, BaseException) or not outcome.trajectories:
         return outcome
-    told = {form: one.model_copy(update={"source": source}) for form, one in outcome.trajectories.items()}
-    return replace(outcome, trajectories=told)
+    trajectories = {form: one.model_copy(update={"source": source}) for form, one in outcome.trajectories.items()}
+    return replace(outcome, trajectories=trajectories)

@@ -1,6 +1,6 @@
-"""What flows through the pipeline: a `Sample` in, an `Outcome` out; what falls away is a `Rejection` with its reason.
+"""Records of the pipeline: a `Sample` goes in, an `Outcome` comes out; a dropped record is a `Rejection` with a reason.
 
-Spans are half-open [start, end) and count code points of `Sample.context`.
+Spans are half-open, [start, end), in code points of `Sample.context`.
 """
 
 from __future__ import annotations
@@ -14,66 +14,70 @@ from seer.schema import Trajectory
 from seer.teaching.relevance import Agreement
 
 Kind = Literal["extractive", "free", "summary", "code"]
-"""How answers of a source compare: short spans, free sentences, summaries, a line of code."""
+"""Type of a source's answers, which decides how they are compared: short spans, free sentences, summaries, or a line of
+code."""
 
 STAGES = ("load", "guard", "render", "judge", "reason")
-"""In order. A record is rejected in one of them, or written."""
+"""The stages in order. Every record is either rejected in one of them or written."""
 
 
 @dataclass(frozen=True)
 class ReasonInfo:
-    """Why a record can fall away. A `fault` means that something is wrong with the input or a teacher."""
+    """A reason for rejecting a record."""
 
     stage: str
     fault: bool
+    """True if the input or a teacher is at fault; false if the record is merely unsuitable."""
     meaning: str
 
 
 REASONS: dict[str, ReasonInfo] = {
-    "broken_json": ReasonInfo("load", True, "the line is not JSON, or not an object"),
+    "broken_json": ReasonInfo("load", True, "the line is not a JSON object"),
     "not_utf8": ReasonInfo("load", True, "the line is not UTF-8"),
-    "missing_field": ReasonInfo("load", True, "a field that the source must have is not there"),
-    "wrong_type": ReasonInfo("load", True, "a field holds another type than the source has"),
+    "missing_field": ReasonInfo("load", True, "a required field is missing"),
+    "wrong_type": ReasonInfo("load", True, "a field has the wrong type"),
     "empty_question": ReasonInfo("load", True, "the question is empty"),
     "empty_context": ReasonInfo("load", True, "the context is empty"),
     "too_large": ReasonInfo("load", True, "the line is longer than max_record_mb"),
-    "duplicate_id": ReasonInfo("load", True, "an earlier record of the source has this id"),
-    "missing_text": ReasonInfo("load", True, "the file that holds the context is not there"),
-    "not_train": ReasonInfo("load", False, "the record says that it is of another split"),
-    "no_answer": ReasonInfo("load", False, "there is no usable gold answer"),
-    "answer_not_in_context": ReasonInfo("load", False, "the gold answer does not stand in the context"),
-    "leaked_question": ReasonInfo("guard", False, "the question overlaps the benchmark's"),
-    "leaked_context": ReasonInfo("guard", False, "the context overlaps the benchmark's"),
+    "duplicate_id": ReasonInfo("load", True, "an earlier record of the source has the same id"),
+    "missing_text": ReasonInfo("load", True, "the file with the context is missing"),
+    "not_train": ReasonInfo("load", False, "the record belongs to another split"),
+    "no_answer": ReasonInfo("load", False, "the record has no usable gold answer"),
+    "answer_not_in_context": ReasonInfo("load", False, "the gold answer does not occur in the context"),
+    "leaked_question": ReasonInfo("guard", False, "the question overlaps the benchmark"),
+    "leaked_context": ReasonInfo("guard", False, "the context overlaps the benchmark"),
     "too_many_pages": ReasonInfo("render", False, "more pages than max_pages"),
-    "no_evidence": ReasonInfo("judge", False, "the source marks no evidence and the judge needs it"),
-    "no_relevant_pages": ReasonInfo("judge", False, "no page was found necessary"),
-    "too_many_relevant": ReasonInfo("judge", False, "more pages were found necessary than max_relevant_pages"),
-    "judge_unparsed": ReasonInfo("judge", False, "the judge gave no clear YES or NO for a page, re-asks included"),
-    "too_long_for_teacher": ReasonInfo("judge", False, "the teacher cannot read so long a request"),
-    "judge_failed": ReasonInfo("judge", True, "the judge's teacher could not be reached or sent no usable reply"),
-    "reason_failed": ReasonInfo("reason", True, "the reasoning teacher could not be reached or sent no usable reply"),
-    "reason_empty": ReasonInfo("reason", False, "the teacher returned nothing"),
-    "reason_truncated": ReasonInfo("reason", False, "the teacher never came to an end"),
-    "reason_refused": ReasonInfo("reason", False, "the teacher refused"),
+    "no_evidence": ReasonInfo("judge", False, "the judge needs evidence and the source marks none"),
+    "no_relevant_pages": ReasonInfo("judge", False, "the judge found no necessary page"),
+    "too_many_relevant": ReasonInfo("judge", False, "more necessary pages than max_relevant_pages"),
+    "judge_unparsed": ReasonInfo("judge", False, "no clear YES or NO for a page, even after retries"),
+    "too_long_for_teacher": ReasonInfo("judge", False, "the request exceeds the teacher's context length"),
+    "judge_failed": ReasonInfo("judge", True, "the judge's teacher was unreachable or sent no usable reply"),
+    "reason_failed": ReasonInfo("reason", True, "the reasoning teacher was unreachable or sent no usable reply"),
+    "reason_empty": ReasonInfo("reason", False, "the teacher's reply was empty"),
+    "reason_truncated": ReasonInfo("reason", False, "the teacher's reply hit its token limit"),
+    "reason_refused": ReasonInfo("reason", False, "the teacher refused to answer"),
     "no_reasoning": ReasonInfo("reason", False, "the reply holds an answer but no reasoning"),
-    "answer_differs": ReasonInfo("reason", False, "the teacher's answer is not the gold one"),
+    "answer_differs": ReasonInfo("reason", False, "the teacher's answer differs from the gold answer"),
     "nothing_to_quote": ReasonInfo("reason", False, "the template found no sentence that supports the answer"),
     "budget": ReasonInfo("reason", False, "the budget ended before this record"),
 }
+"""Every rejection reason by its name in statistics."""
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A record that fell away. Returned by steps, always counted."""
+    """A rejected record. Steps return it; every rejection is counted."""
 
     reason: str
     detail: str = ""
     source: str = ""
     id: str = ""
     notes: Mapping[str, int] = field(default_factory=dict)
+    """Counters by name, such as the number of teacher replies."""
 
-    def noting(self, notes: Mapping[str, int]) -> Rejection:
-        """The same with counters of what was tried."""
+    def with_notes(self, notes: Mapping[str, int]) -> Rejection:
+        """Return a copy with these counters."""
         return replace(self, notes=dict(notes))
 
     def __post_init__(self) -> None:
@@ -81,7 +85,7 @@ class Rejection:
 
 
 class Rejected(Exception):
-    """Leaves an adapter or a step with a rejection; caught where records are counted."""
+    """Raised inside an adapter or a step to reject the current record; its caller converts it to a `Rejection`."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -90,7 +94,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A stretch of the context that the source marks as necessary. `hop` orders steps of reasoning."""
+    """A span of the context that the source marks as necessary. `hop` orders the steps of reasoning."""
 
     start: int
     end: int
@@ -99,7 +103,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Sample:
-    """One question over one context, whatever source it came from."""
+    """One question over one context, in the form that all sources share."""
 
     id: str
     source: str
@@ -108,34 +112,38 @@ class Sample:
     answers: tuple[str, ...]
     kind: Kind = "extractive"
     evidence: tuple[Evidence, ...] | None = None
-    """None: the source marks none. (): nothing in the context is needed, as for unanswerable questions."""
+    """None if the source marks no evidence; empty if no span is needed, as for unanswerable questions."""
     answerable: bool = True
     document: str = ""
-    """Identifies the document over all sources, so that splits never cut through one; "" takes the context's hash."""
+    """Identifies the document across sources, so that a document never falls into both splits. If empty, the hash of the
+    context takes its place."""
     segments: tuple[tuple[int, int], ...] = ()
-    """Passages that may change places: they cover the context in order. Empty: the context is one piece."""
+    """Spans of passages that can be reordered; together they cover the context. Empty if the context is one passage."""
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def document_key(self) -> str:
+        """The name of the document, or the hash of the context."""
         if self.document:
             return self.document
         return hashlib.blake2b(self.context.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @property
     def key(self) -> str:
-        """Unique over sources."""
+        """An id that is unique across sources."""
         return f"{self.source}/{self.id}"
 
     def reject(self, reason: str, detail: str = "") -> Rejection:
+        """Return the rejection of this sample for one of `REASONS`."""
         return Rejection(reason, detail, self.source, self.id)
 
 
 @dataclass(frozen=True)
 class PageSpan:
-    """One page of the context as the style lays it out."""
+    """One page of the context, as the page style lays it out."""
 
     number: int
+    """Counted from 1."""
     start: int
     end: int
     vision_tokens: int = 0
@@ -143,7 +151,7 @@ class PageSpan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one sample: trajectories by form, or the reason why not."""
+    """The result of processing one sample: trajectories by form, or a rejection."""
 
     source: str
     id: str
@@ -155,8 +163,8 @@ class Outcome:
     relevant_pages: int = 0
     vision_tokens: int = 0
     instead_of: Rejection | None = None
-    """Told by the template because the teacher failed on distributed evidence: admitted within its share, else
-    rejected for this."""
+    """Set if the template replaced the reasoning of a teacher that failed on distributed evidence: the teacher's
+    rejection. The collector applies it if `assemble.distributed_share` is used up."""
     agreement: Agreement | None = None
     notes: Mapping[str, int] = field(default_factory=dict)
-    """Counters by name: unparsed replies, re-asks, samples drawn and so on."""
+    """Counters by name: unparsed replies, retries, samples drawn and so on."""

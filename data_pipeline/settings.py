@@ -1,4 +1,5 @@
-"""The configuration of a build: one TOML file, everything else at its default. `seer-data build CONFIG`."""
+"""Configuration of a build: the TOML file that `seer-data build CONFIG` reads. Every key but `out` and `sources` has a
+default."""
 
 from __future__ import annotations
 
@@ -17,25 +18,26 @@ class SourceSpec(Record):
     kind: str = "table"
     """A known source (`seer-data sources`), or `table`: any JSONL or Parquet with named columns."""
     path: str
-    """A .jsonl, .json or .parquet file, a folder of them (files whose names say another split are left out), a dataset saved
-    by `datasets`, or hub:owner/name."""
+    """A .jsonl, .json or .parquet file, a folder of such files, a dataset saved by `datasets`, or hub:owner/name. In a
+    folder, files whose names state another split are skipped."""
     name: str = ""
-    """What records and reports call it; the kind, where empty."""
+    """The name in records and reports. Defaults to `kind`."""
     split: str = ""
-    """Which split this is. Must come to `train`; read from the file's name where empty."""
+    """The split of the data, which must be `train`. If empty, it is read from the file name."""
     allow_other_splits: bool = False
-    """For trials only: what comes out must never be trained on, and its card says so."""
+    """Accept other splits, for trials only: never train on the resulting set. Its card carries a warning."""
     hub_config: str = ""
+    """Configuration name of a hub dataset."""
     map: dict[str, str] = {}
-    """For tables: question, context, answers, id, evidence, document → the column's name."""
+    """For tables: column names by field (question, context, answers, id, evidence, document)."""
     answers_are: Kind = "extractive"
-    """For tables: how answers compare."""
+    """For tables: how answers are compared."""
     answer_in_context: bool = False
-    """Refuse records whose gold answer does not stand in the context."""
+    """Reject records whose gold answer does not occur in the context."""
     texts: str = ""
-    """The folder with the texts that rows name by file: TriviaQA's evidence, NarrativeQA's stories."""
+    """Folder of the text files that rows refer to: TriviaQA's evidence, NarrativeQA's stories."""
     limit: int | None = Field(None, ge=1)
-    """At most this many samples."""
+    """Maximum number of samples."""
 
     @property
     def label(self) -> str:
@@ -43,53 +45,55 @@ class SourceSpec(Record):
 
 
 class GuardSpec(Record):
-    """Refuses records that overlap a benchmark."""
+    """The leakage guard, which rejects records that overlap a benchmark."""
 
     benchmark: str = ""
-    """A folder of LongBench JSONL files, or an index from `seer-data guard`. Empty: no guard, and the card says so."""
+    """A folder of LongBench JSONL files, or an index from `seer-data guard`. If empty, there is no guard, and the card
+    carries a warning."""
     max_question_overlap: float = Field(0.8, ge=0, le=1)
-    """Share of a question's n-grams that may stand in the benchmark's questions."""
+    """Largest allowed fraction of a question's n-grams that occur in the benchmark's questions."""
     max_context_overlap: float = Field(0.5, ge=0, le=1)
-    """Share of a context's n-grams that may stand in the benchmark's contexts. Wikipedia passages recur honestly."""
+    """Largest allowed fraction of a context's n-grams that occur in the benchmark's contexts. Some overlap is legitimate:
+    unrelated questions share Wikipedia passages."""
 
 
 class JudgeSpec(Record):
-    """Phase 1: which pages are necessary."""
+    """Phase 1: finds the pages that the answer needs."""
 
     kind: Literal["gold", "answer", "teacher"] = "gold"
-    """`gold`: the source's own evidence. `answer`: pages on which an answer stands. `teacher`: a model, per page."""
+    """`gold` uses the source's evidence, `answer` the pages that contain an answer, `teacher` a model for each page."""
     teacher: TeacherSpec | None = None
     reasks: int = Field(2, ge=0)
-    """How often an unclear reply is asked for again before the record is given up."""
+    """Number of retries after an unclear reply before the record is rejected."""
     max_relevant_pages: int = Field(0, ge=0)
-    """0: no limit."""
+    """Reject records with more necessary pages. 0: no limit."""
 
     @model_validator(mode="after")
     def _teacher_is_named(self) -> JudgeSpec:
         if self.kind == "teacher" and self.teacher is None:
-            raise ValueError("judge.kind is 'teacher'; name one in [judge.teacher]")
+            raise ValueError("judge.kind is 'teacher': describe the teacher in [judge.teacher]")
         return self
 
 
 class ReasonSpec(Record):
-    """Phase 2: the reasoning between the retrieved text and the answer."""
+    """Phase 2: writes the reasoning between the retrieved text and the answer."""
 
     kind: Literal["template", "teacher"] = "template"
-    """`template`: quotes the evidence, no model needed. `teacher`: a model that never sees the answer."""
+    """`template` quotes the evidence and needs no model; `teacher` uses a model that never sees the gold answer."""
     teacher: TeacherSpec | None = None
     samples: int = Field(1, ge=1)
-    """Replies drawn for a record until one is right."""
+    """Maximum number of replies drawn for a record until one is correct."""
     use_answer_judge: bool = False
-    """Ask the teacher whether an answer that differs in words means the same."""
+    """Let the teacher decide whether an answer in other words has the same meaning."""
     min_rouge_l: float = Field(0.3, ge=0, le=1)
-    """Summaries count as right from this ROUGE-L F1."""
+    """Minimum ROUGE-L F1 of a correct summary."""
     min_token_f1: float = Field(0.6, ge=0, le=1)
-    """Free answers count as right from this token F1."""
+    """Minimum token F1 of a correct free answer."""
 
     @model_validator(mode="after")
     def _teacher_is_named(self) -> ReasonSpec:
         if self.kind == "teacher" and self.teacher is None:
-            raise ValueError("reason.kind is 'teacher'; name one in [reason.teacher]")
+            raise ValueError("reason.kind is 'teacher': describe the teacher in [reason.teacher]")
         return self
 
 
@@ -97,58 +101,60 @@ class AssembleSpec(Record):
     """How samples become conversations."""
 
     forms: tuple[Literal["select", "iso_control", "without_retrieve"], ...] = ("select",)
-    """`select`: the whole protocol. `iso_control`: neither call nor observation. `without_retrieve`: no text."""
+    """`select` is the full protocol, `iso_control` has neither call nor observation, `without_retrieve` has an observation
+    without text."""
     multi_round_share: float = Field(0.0, ge=0, le=1)
-    """Share of records with several relevant pages that fetch them hop by hop, in several calls."""
+    """Fraction of the records with several relevant pages that retrieve them hop by hop, in several calls."""
     distributed_pages: int = Field(4, ge=2)
-    """Evidence counts as distributed from this many pages."""
+    """Minimum number of necessary pages of distributed evidence."""
     distributed_share: float = Field(0.0, ge=0, lt=1)
-    """Keep at least this share of records with distributed evidence: where the teacher fails on them, the template
-    tells them from gold evidence, up to this share of what was written before."""
+    """Maximum fraction of the written records in which the template replaces the reasoning of a teacher that failed on
+    distributed evidence. The template quotes the gold evidence."""
 
 
 class VariantSpec(Record):
-    """Further samples made from those that were read."""
+    """Augmentation: additional samples derived from the loaded ones."""
 
     shuffle_share: float = Field(0.0, ge=0, le=1)
-    """Share of samples that also come with their passages in another order."""
+    """Fraction of samples that get a copy with reordered passages."""
     hard_negatives: int = Field(0, ge=0, le=64)
-    """Passages of other documents, close to the question, put into each sample of several passages."""
+    """Passages of other documents that resemble the question, added to each sample of several passages."""
     unanswerable_share: float = Field(0.0, ge=0, le=1)
-    """Share of samples whose question also comes with another document, which does not answer it."""
+    """Fraction of samples whose question gets a copy over a document that does not answer it."""
 
 
 class BudgetSpec(Record):
-    """Where to stop spending. 0: no limit."""
+    """Limits on teacher calls; 0 means no limit."""
 
     max_calls: int = Field(0, ge=0)
     max_tokens: int = Field(0, ge=0)
     max_usd: float = Field(0.0, ge=0)
     then: Literal["stop", "finish"] = "stop"
-    """`stop`: end without a set; run again with more. `finish`: write what is complete, reject the rest as `budget`."""
+    """`stop` ends without a set; run the build again with a larger budget. `finish` writes the complete records and
+    rejects the others with the reason `budget`."""
 
 
 class BuildConfig(Record):
-    """A build."""
+    """The complete configuration of a build."""
 
     out: str
-    """The folder that receives the set."""
+    """Output folder."""
     sources: tuple[SourceSpec, ...] = Field(min_length=1)
     seed: int = 0
     style: str = "seer"
-    """The page style, by name."""
+    """Name of the page style."""
     max_pages: int = Field(64, ge=1)
     validation_share: float = Field(0.0, ge=0, lt=1)
-    """Share of documents set apart. Every question of a document falls on the same side."""
+    """Fraction of documents in the validation split. All questions of a document fall into the same split."""
     embed_pages: bool = False
-    """Store pages as PNG; else they are drawn from the text when read."""
+    """Store pages as PNG. By default they are drawn from the text when a set is read."""
     rows_per_shard: int = Field(10_000, ge=1)
     max_record_mb: float = Field(32.0, gt=0)
-    """Of JSON lines, longer ones are skipped without being held. Other files are parsed as they come."""
+    """Skip longer lines of JSON Lines files without loading them. Other formats have no limit."""
     max_fault_share: float = Field(0.2, ge=0, le=1)
-    """More faults than this share of the records stop the build, from the 50th record on."""
+    """Largest allowed fraction of faulty records. From the 50th record on, a larger one stops the build."""
     count_tokens_of: int = Field(500, ge=0)
-    """How many written records the token histograms count, from the first on; counting takes time."""
+    """Number of written records in the token histograms, counted from the first; counting takes time."""
     guard: GuardSpec = GuardSpec()
     variants: VariantSpec = VariantSpec()
     judge: JudgeSpec = JudgeSpec()
@@ -161,5 +167,5 @@ class BuildConfig(Record):
         labels = [source.label for source in self.sources]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"two sources are called '{label}'; give each its own name")
+                raise ValueError(f"two sources are named '{label}': set a different `name` for each")
         return self

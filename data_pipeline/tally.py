@@ -1,4 +1,4 @@
-"""Counting what becomes of every record: by source, stage and reason, with a few examples of each reason."""
+"""Count the outcome of every record by source, stage and reason, with a few examples of each reason."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _GRACE_RECORDS = 50
 
 
 class BuildStopped(SeerError, RuntimeError):
-    """A build that ended before its set was whole: too many faults, or a teacher that cannot be used."""
+    """The build stopped before its sets were complete: too many faults, or an unusable teacher."""
 
 
 @dataclass
 class SourceTally:
-    """What became of one source's records."""
+    """Counts of one source's records."""
 
     records: int = 0
     written: int = 0
@@ -35,17 +35,17 @@ class SourceTally:
     reasons_made_by: Counter[str] = field(default_factory=Counter)
 
     def retention(self) -> dict[str, int]:
-        """Records left after each stage, `read` first."""
-        left = self.records
-        kept = {"read": left}
+        """Return the number of records left after each stage, starting with `read`."""
+        remaining = self.records
+        kept = {"read": remaining}
         for stage in STAGES:
-            left -= sum(count for reason, count in self.rejected.items() if REASONS[reason].stage == stage)
-            kept[stage] = left
+            remaining -= sum(count for reason, count in self.rejected.items() if REASONS[reason].stage == stage)
+            kept[stage] = remaining
         return kept
 
 
 class Tally:
-    """Counts outcomes; the same outcomes in the same order give the same statistics."""
+    """Counts outcomes. Equal outcomes in the same order give equal statistics."""
 
     def __init__(self, max_fault_share: float = 1.0) -> None:
         self.sources: dict[str, SourceTally] = {}
@@ -53,7 +53,10 @@ class Tally:
         self._max_fault_share = max_fault_share
 
     def add(self, outcome: Outcome, written: bool) -> None:
-        """Count one outcome. Raises BuildStopped where faults pass their share."""
+        """Count one outcome; `written` is false if it was rejected.
+
+        Raises BuildStopped if the fraction of faults exceeds `max_fault_share`, checked from the 50th record on.
+        """
         tally = self.sources.get(outcome.source)
         if tally is None:
             tally = self.sources[outcome.source] = SourceTally()
@@ -70,7 +73,7 @@ class Tally:
             self.written += 1
             tally.pages[outcome.pages] += 1
             tally.relevant_pages[outcome.relevant_pages] += 1
-            # the forms of a record share their reasoning
+            # All forms of a record have the same reasoning, so the first one is enough.
             tally.reasons_made_by[next(iter(outcome.trajectories.values())).provenance["reason"]] += 1
         if self.records >= _GRACE_RECORDS:
             self.check_faults()
@@ -83,14 +86,15 @@ class Tally:
             examples.append({"id": rejection.id[:_MAX_DETAIL_CHARS], "detail": rejection.detail[:_MAX_DETAIL_CHARS]})
 
     def check_faults(self) -> None:
+        """Raises BuildStopped if the fraction of faulty records exceeds `max_fault_share`."""
         if self.records and self.faults / self.records > self._max_fault_share:
             raise BuildStopped(
                 f"{self.faults} of {self.records} records are faulty, more than max_fault_share = "
-                f"{self._max_fault_share:g} allows; mend the input, or allow more\n{self.table()}"
+                f"{self._max_fault_share:g} allows; fix the input, or raise max_fault_share\n{self.table()}"
             )
 
     def statistics(self) -> dict[str, Any]:
-        """Everything counted, as JSON; no times, so that equal runs give equal bytes."""
+        """Return all counts as JSON values, without times, so that equal runs give equal bytes."""
         return {
             "records": self.records,
             "written": self.written,
@@ -99,12 +103,15 @@ class Tally:
         }
 
     def table(self) -> str:
-        """Retention and rejections as plain text."""
+        """Return retention and rejections as plain text."""
         return outcome_table(self.statistics())
 
 
 def outcome_table(statistics: Mapping[str, Any]) -> str:
-    """Statistics of a build as plain text: what was left after each stage, and why records fell away."""
+    """Format the statistics of a build as plain text: records left after each stage, then rejections by reason.
+
+    Raises KeyError if `statistics` is not the content of a stats.json.
+    """
     return "\n".join([*_retention_lines(statistics["sources"]), *_rejection_lines(statistics["sources"])])
 
 

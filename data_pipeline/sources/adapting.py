@@ -1,31 +1,36 @@
-"""What adapters share: fields by name with clear refusals, rows out of columns, contexts built with known offsets."""
+"""Helpers for adapters: typed access to fields of a row, records from columns, and contexts with known offsets.
+
+Every accessor that finds a missing or mistyped value raises `Rejected`, which the registry counts.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from data_pipeline.records import Rejected
+from data_pipeline.sources.rawfiles import Row
 
-Row = Mapping[str, Any]
 
-
-def field(row: Row, name: str) -> Any:
+def required_field(row: Row, name: str) -> Any:
+    """Return a field of any type. Raises Rejected if it is missing or null."""
     if row.get(name) is None:
         raise Rejected("missing_field", f"no '{name}'; the row has {', '.join(sorted(map(str, row))[:12])}")
     return row[name]
 
 
 def text_field(row: Row, name: str) -> str:
-    value = field(row, name)
+    """Return a string field. Raises Rejected if it is missing or not a string."""
+    value = required_field(row, name)
     if not isinstance(value, str):
         raise Rejected("wrong_type", f"'{name}' is {type(value).__name__}; text is required")
     return value
 
 
 def optional_text(row: Row, *names: str) -> str:
-    """The first of these fields that is there, as text; "" where none is."""
+    """Return the first of these fields that is present, as text; "" if none is."""
     for name in names:
         if row.get(name) is not None:
             return str(row[name])
@@ -33,27 +38,28 @@ def optional_text(row: Row, *names: str) -> str:
 
 
 def list_field(row: Row, name: str) -> list[Any]:
-    value = parsed(field(row, name))
+    """Return a list field, which may be JSON in a string. Raises Rejected if it is missing or not a list."""
+    value = decode_json(required_field(row, name))
     if not isinstance(value, list | tuple):
         raise Rejected("wrong_type", f"'{name}' is {type(value).__name__}; a list is required")
     return list(value)
 
 
 def optional_list(row: Row, name: str) -> list[Any]:
-    """A list; empty where the field is."""
+    """Return a list field, or [] if it is missing or empty. Raises Rejected if it is not a list."""
     return list_field(row, name) if row.get(name) else []
 
 
 def one_of(row: Row, *names: str) -> Any:
-    """The first of these fields that is there. Raises Rejected where none is."""
+    """Return the first of these fields that is present. Raises Rejected if none is."""
     for name in names:
         if row.get(name) is not None:
             return row[name]
-    return field(row, names[0])
+    return required_field(row, names[0])
 
 
 def text_list(value: Any) -> list[str]:
-    """A text, or a list of texts or numbers, as a list of texts."""
+    """Convert a string or number, or a list of them, to a list of strings. Raises Rejected for any other value."""
     if isinstance(value, str | int | float):
         return [str(value)]
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
@@ -61,8 +67,8 @@ def text_list(value: Any) -> list[str]:
     raise Rejected("wrong_type", f"answers are {type(value).__name__}; text or a list of texts is required")
 
 
-def parsed(value: Any) -> Any:
-    """Some tables keep lists as JSON in a string."""
+def decode_json(value: Any) -> Any:
+    """Decode a string that holds a JSON list or object, as some tables store them; return other values unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(value)
@@ -71,9 +77,13 @@ def parsed(value: Any) -> Any:
     return value
 
 
-def records(value: Any) -> list[dict[str, Any]]:
-    """A list of records, given as such or in columns: {"title": [a, b], "text": [c, d]} → two records."""
-    value = parsed(value)
+def record_list(value: Any) -> list[dict[str, Any]]:
+    """Return a list of records that is given as a list or in columns.
+
+    In columns, {"title": [a, b], "text": [c, d]} gives two records. Raises Rejected if the value has neither shape or
+    its columns differ in length.
+    """
+    value = decode_json(value)
     if isinstance(value, Mapping):
         columns = {name: column for name, column in value.items() if isinstance(column, list | tuple)}
         lengths = {len(column) for column in columns.values()}
@@ -85,8 +95,19 @@ def records(value: Any) -> list[dict[str, Any]]:
     raise Rejected("wrong_type", f"{type(value).__name__} where a list of records is required")
 
 
+def short_hash(text: str) -> str:
+    """Return 16 hexadecimal digits that identify a text, for records and documents without an id."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
 class TextBuilder:
-    """Builds a context piece by piece; `add` returns the span [start, end) that a piece takes."""
+    """Builds a context from pieces and records the span of each.
+
+    builder = TextBuilder()
+    start, end = builder.add("First sentence.")
+    builder.end_segment()
+    builder.text[start:end]         # "First sentence."
+    """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -95,13 +116,14 @@ class TextBuilder:
         self._segment_start = 0
 
     def add(self, text: str) -> tuple[int, int]:
+        """Append a piece and return its span [start, end) in code points."""
         start = self._length
         self._parts.append(text)
         self._length += len(text)
         return start, self._length
 
     def end_segment(self) -> None:
-        """What was added since the last segment is one passage."""
+        """Make one passage of all pieces added since the previous call; without any, do nothing."""
         if self._length > self._segment_start:
             self._segments.append((self._segment_start, self._length))
             self._segment_start = self._length
@@ -116,7 +138,10 @@ class TextBuilder:
 
 
 def paragraphs_of(sections: Sequence[Row], depth: int = 0) -> Iterator[tuple[str, str]]:
-    """(kind, text) of nested sections with titles, paragraphs and subsections, in reading order."""
+    """Yield (`title` or `paragraph`, text) from nested sections in reading order.
+
+    A section has a title, paragraphs and subsections. Raises Rejected if sections are nested more than 32 deep.
+    """
     if depth > 32:
         raise Rejected("wrong_type", "sections are nested more than 32 deep")
     for section in sections:
@@ -126,4 +151,4 @@ def paragraphs_of(sections: Sequence[Row], depth: int = 0) -> Iterator[tuple[str
         for paragraph in optional_list(section, "paragraphs"):
             if isinstance(paragraph, str) and paragraph.strip():
                 yield "paragraph", paragraph
-        yield from paragraphs_of(records(section.get("subsections") or []), depth + 1)
+        yield from paragraphs_of(record_list(section.get("subsections") or []), depth + 1)

@@ -1,9 +1,12 @@
-"""Questions over one long document: Qasper's papers, GovReport, QMSum's meetings, LCC's source files."""
+"""Adapters for questions over one long document: Qasper (papers), GovReport, QMSum (meetings) and LCC (source files).
+
+Every public function adapts one row of its source to samples and raises `Rejected` if the row lacks a required field or
+a field has the wrong type.
+"""
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,13 +16,14 @@ from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.adapting import (
     Row,
     TextBuilder,
-    field,
+    decode_json,
     list_field,
     optional_list,
     optional_text,
     paragraphs_of,
-    parsed,
-    records,
+    record_list,
+    required_field,
+    short_hash,
     text_field,
     text_list,
 )
@@ -32,16 +36,18 @@ NEXT_LINE_QUESTION = "What is the next line of this code?"
 
 
 def qasper(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """Official papers (nested, or in columns as on the hub), and flat tables with the paper as one text."""
+    """Adapt a paper: nested as in the official files, in columns as on the hub, or a flat row with the paper as text."""
     if "paper" in row:
         yield from _qasper_flat(row, spec)
         return
     paper_id = optional_text(row, "id")
     context, spans = _paper(row)
-    for question in _qasper_questions(field(row, "qas")):
-        annotations = [_answer_of(item) for item in records(field(question, "answers"))]
+    for question in record_list(required_field(row, "qas")):
+        annotations = [_answer_of(item) for item in record_list(required_field(question, "answers"))]
         answered = [item for item in annotations if not item.get("unanswerable")]
-        answerable = 2 * len(answered) >= len(annotations)  # also where nobody has annotated it: that is no answer
+        # A majority of annotators decides. Without annotations the question counts as answerable and is rejected
+        # later for its missing answer: that nobody annotated it does not make it unanswerable.
+        answerable = 2 * len(answered) >= len(annotations)
         texts = [_qasper_text(item) for item in answered] if answerable else [UNANSWERABLE]
         yield Sample(
             id=optional_text(question, "question_id"),
@@ -57,7 +63,7 @@ def qasper(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 
 def _paper(row: Row) -> tuple[str, dict[str, tuple[int, int]]]:
-    """The paper's text, and where each paragraph stands in it."""
+    """Return the text of a paper and the span of each paragraph in it."""
     builder = TextBuilder()
     spans: dict[str, tuple[int, int]] = {}
     title, abstract = optional_text(row, "title"), optional_text(row, "abstract")
@@ -65,7 +71,7 @@ def _paper(row: Row) -> tuple[str, dict[str, tuple[int, int]]]:
         if text.strip():
             spans.setdefault(text, builder.add(text))
             builder.add("\n\n")
-    for section in records(field(row, "full_text")):
+    for section in record_list(required_field(row, "full_text")):
         name = optional_text(section, "section_name")
         builder.add(f"{name}\n\n" if name.strip() else "")
         for paragraph in optional_list(section, "paragraphs"):
@@ -75,15 +81,11 @@ def _paper(row: Row) -> tuple[str, dict[str, tuple[int, int]]]:
     return builder.text, spans
 
 
-def _qasper_questions(value: Any) -> list[dict[str, Any]]:
-    return records(value)
-
-
 def _answer_of(item: Mapping[str, Any]) -> dict[str, Any]:
-    """One annotation; on the hub a question's annotations stand in a column of columns."""
+    """Return one annotation, which most shapes nest under `answer`."""
     answer = item.get("answer", item)
     if not isinstance(answer, Mapping):
-        raise Rejected("wrong_type", f"an answer of Qasper is {type(answer).__name__}")
+        raise Rejected("wrong_type", f"a Qasper answer is {type(answer).__name__}; a record is required")
     return dict(answer)
 
 
@@ -96,7 +98,7 @@ def _qasper_text(answer: Mapping[str, Any]) -> str:
 
 
 def _qasper_evidence(answers: list[dict[str, Any]], spans: Mapping[str, tuple[int, int]]) -> Iterator[Evidence]:
-    """Paragraphs that some annotator marked. Figures and tables ("FLOAT SELECTED") have no text to find."""
+    """Yield the paragraphs that any annotator marked. Figures and tables ("FLOAT SELECTED") have no text in the paper."""
     seen = set()
     for answer in answers:
         for paragraph in optional_list(answer, "evidence"):
@@ -106,9 +108,11 @@ def _qasper_evidence(answers: list[dict[str, Any]], spans: Mapping[str, tuple[in
 
 
 def _qasper_flat(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """One paper a row, sections separated by tabs, questions and answers as written-out lists. An answer that is no
-    span of text is marked 'Unacceptable'."""
-    # sections become paragraphs: a tab would only widen the line
+    """Adapt a flat row: sections separated by tabs, questions and answers as Python list literals.
+
+    Answers other than text spans are marked 'Unacceptable'.
+    """
+    # A tab would put all sections into one paragraph, so each section becomes a paragraph.
     context = text_field(row, "paper").replace("\t", "\n\n")
     questions, answers = (_literal_list(row, name) for name in ("questions", "answers"))
     if len(questions) != len(answers):
@@ -127,32 +131,29 @@ def _qasper_flat(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 
 def _literal_list(row: Row, name: str) -> list[str]:
-    value = field(row, name)
+    value = required_field(row, name)
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            raise Rejected("wrong_type", f"'{name}' is not a written-out list") from None
+            raise Rejected("wrong_type", f"'{name}' is not a list literal") from None
     if not isinstance(value, list):
         raise Rejected("wrong_type", f"'{name}' is {type(value).__name__}; a list is required")
     return text_list(value)
-
-
-def short_hash(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 # ── GovReport ────────────────────────────────────────────────────────────────────────────────────
 
 
 def gov_report(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """report/summary rows, and the official files: GAO (report, highlight) and CRS (reports, summary) in sections."""
-    report = parsed(row.get("report", row.get("reports")))
+    """Adapt a report: plain report/summary rows, or sections as in the official GAO (report, highlight) and CRS (reports,
+    summary) files."""
+    report = decode_json(row.get("report", row.get("reports")))
     if report is None:
-        field(row, "report")
-    summary = parsed(row.get("summary", row.get("highlight")))
+        required_field(row, "report")  # rejects the row and names its fields
+    summary = decode_json(row.get("summary", row.get("highlight")))
     if summary is None:
-        field(row, "summary")
+        required_field(row, "summary")
     context = _section_text(report)
     yield Sample(
         id=optional_text(row, "id") or short_hash(context),
@@ -171,14 +172,14 @@ def _section_text(value: Any) -> str:
         value = [value]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "\n\n".join(value)
-    return "\n\n".join(text for _, text in paragraphs_of(records(value)))
+    return "\n\n".join(text for _, text in paragraphs_of(record_list(value)))
 
 
 # ── LCC ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def lcc(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """A source file up to a line, and that line. Its indentation belongs to the answer."""
+    """Adapt a source file that ends before a line, with that line as the answer. Its indentation is part of the answer."""
     context = text_field(row, "context")
     yield Sample(
         id=optional_text(row, "id") or short_hash(context),
@@ -194,15 +195,15 @@ def lcc(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 
 def qmsum(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """A meeting with general and specific queries; the latter name the turns that answer them."""
+    """Adapt a meeting with general and specific queries. Specific queries name the turns that answer them."""
     builder = TextBuilder()
     turns: list[tuple[int, int]] = []
-    for turn in records(list_field(row, "meeting_transcripts")):
+    for turn in record_list(list_field(row, "meeting_transcripts")):
         turns.append(builder.add(f"{optional_text(turn, 'speaker')}: {text_field(turn, 'content')}"))
         builder.add("\n")
     meeting = short_hash(builder.text)
     for group in ("general", "specific"):
-        for number, query in enumerate(records(row.get(f"{group}_query_list") or [])):
+        for number, query in enumerate(record_list(row.get(f"{group}_query_list") or [])):
             yield Sample(
                 id=f"{meeting}-{group}-{number}",
                 source=spec.label,
@@ -216,14 +217,14 @@ def qmsum(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 
 def _turn_evidence(spans: list[Any], turns: list[tuple[int, int]]) -> tuple[Evidence, ...] | None:
-    """Turns first to last, both included, given as strings of digits."""
+    """Return evidence from spans of turns [first, last], both inclusive, given as strings of digits."""
     evidence = []
     for hop, item in enumerate(spans):
         if not isinstance(item, list | tuple) or len(item) != 2 or not all(_is_number(number) for number in item):
             raise Rejected("wrong_type", f"a relevant span is {str(item)[:40]!r}; [first turn, last turn] is required")
         first, last = (int(number) for number in item)
         if not 0 <= first <= last < len(turns):
-            raise Rejected("wrong_type", f"turns {first} to {last} of a meeting with {len(turns)}")
+            raise Rejected("wrong_type", f"turns {first} to {last} are outside a meeting of {len(turns)} turns")
         evidence.append(Evidence(turns[first][0], turns[last][1], hop))
     return tuple(evidence) or None
 

@@ -1,7 +1,9 @@
-"""Rows out of files: JSON, JSON lines, Parquet, a saved or hub dataset. A broken row is counted, never fatal.
+"""Read rows from JSON, JSON Lines and Parquet files and from saved or hub datasets.
 
-for row in read_rows("train.jsonl", max_bytes=32 << 20):
-    row                      # a dict, or a Rejection that says why there is none
+A broken row becomes a `Rejection` and reading continues; a file that is unreadable as a whole raises an error.
+
+    for row in read_rows("train.jsonl", max_bytes=32 << 20):
+        row                      # a dict, or a Rejection
 """
 
 from __future__ import annotations
@@ -23,11 +25,16 @@ Row = Mapping[str, Any]
 def read_rows(
     path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 32 << 20
 ) -> Iterator[Row | Rejection]:
-    """Every row of a file, of every data file in a folder (in name order), or of a dataset on the hub.
+    """Yield every row of a file, of all data files in a folder (in name order), or of a dataset.
 
-    Where a `split` is given, the files of a folder that say they are of another are left out. `hub:owner/name` streams a
-    hub dataset through `datasets`. Raises DocumentNotFound, InputError (a kind of file that is not known, a JSON file that
-    is broken as a whole, a folder of other splits alone).
+    Args:
+        path: A file, a folder, a dataset saved by `datasets`, or hub:owner/name, which `datasets` streams.
+        split: Skip files of a folder whose names state another split.
+        hub_config: Configuration name of a hub dataset.
+        max_bytes: Longer lines of JSON Lines files become rejections and are never held in memory.
+
+    Raises DocumentNotFound if the path does not exist; InputError if a file has an unknown type or is unreadable, or a
+    folder has only files of other splits.
     """
     if path.startswith(HUB_PREFIX):
         yield from _hub_rows(path.removeprefix(HUB_PREFIX), split, hub_config)
@@ -35,41 +42,42 @@ def read_rows(
     place = Path(path)
     if not place.exists():
         raise DocumentNotFound(
-            f"no data at '{path}'; give a .jsonl, .json or .parquet file, a folder of them, or hub:owner/name"
+            f"no data at '{path}'; pass a .jsonl, .json or .parquet file, a folder of them, or hub:owner/name"
         )
     if (place.is_dir() and (place / "dataset_info.json").exists()) or (place / "dataset_dict.json").exists():
         yield from _saved_rows(place, split)
         return
     for file in _files_in(place, split) if place.is_dir() else [place]:
         if file.suffix not in _READERS:
-            raise InputError(f"'{file}' is of a kind that is not read; known: {', '.join(_READERS)}")
+            raise InputError(f"'{file}' has an unsupported file type; supported: {', '.join(_READERS)}")
         yield from _READERS[file.suffix](file, max_bytes)
 
 
 def _files_in(folder: Path, split: str) -> list[Path]:
-    """The data files of a folder, but those of other splits: a set as it was downloaded has all of its splits in one."""
-    every = sorted(file for file in folder.rglob("*") if file.suffix in _READERS)
-    if not every:
+    """Return the data files of a folder without those of other splits: a downloaded set has all splits in one folder."""
+    candidates = sorted(file for file in folder.rglob("*") if file.suffix in _READERS)
+    if not candidates:
         raise InputError(f"'{folder}' holds no .jsonl, .json or .parquet file")
-    files = [file for file in every if not split or _split_of(file.relative_to(folder)) in ("", _plain(split))]
+    wanted = ("", _canonical_split(split))
+    files = [file for file in candidates if not split or _split_of(file.relative_to(folder)) in wanted]
     if not files:
-        raise InputError(f"'{folder}' holds files of other splits than '{split}' alone, e.g. '{every[0].name}'")
+        raise InputError(f"'{folder}' holds only files of other splits than '{split}', e.g. '{candidates[0].name}'")
     return files
 
 
 def _split_of(place: Path) -> str:
-    """What a file's name, or else the nearest folder's, says of its split; "" where none says anything."""
-    return _plain(next(filter(None, map(split_in_name, reversed(place.parts))), ""))
+    """Return the split named by a file, or else by its nearest folder; "" if no part of the path names one."""
+    return _canonical_split(next(filter(None, map(split_in_name, reversed(place.parts))), ""))
 
 
 def split_in_name(path: str) -> str:
-    """The split that the last part of a path names; "" where it names none."""
+    """Return the split that the last part of a path names, or "" if it names none."""
     name = Path(path.removeprefix(HUB_PREFIX)).name.lower()
     found = re.findall(r"(?<![a-z])(train|dev|validation|valid|val|test)(?![a-z])", name)
     return found[0] if found else ""
 
 
-def _plain(split: str) -> str:
+def _canonical_split(split: str) -> str:
     return "validation" if split in ("dev", "valid", "val") else split
 
 
@@ -81,12 +89,12 @@ def _jsonl_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
                 yield Rejection("too_large", f"{where} has more than {max_bytes} bytes", id=where)
             elif line.strip():
                 value = _parse_line(line, where)
-                # some files hold one line with everything, e.g. TriviaQA's {"Data": [...]}
+                # Some files hold all records in one line, e.g. TriviaQA's {"Data": [...]}.
                 yield from [value] if isinstance(value, Rejection) else records_of(value, where)
 
 
 def _bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
-    """Lines of at most `max_bytes`; a longer one is skipped without being held, and comes as None."""
+    """Yield the lines of a file, and None in place of a line longer than `max_bytes`, which is skipped in chunks."""
     while line := file.readline(max_bytes + 1):
         if len(line) <= max_bytes or line.endswith(b"\n"):
             yield line
@@ -112,7 +120,7 @@ def _parse_line(line: bytes, where: str) -> Row | Rejection:
 
 
 def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
-    """A JSON file: a list of records, TriviaQA's {"Data": [...]}, Qasper's {id: record}; JSON lines are let through."""
+    """Yield the records of a JSON file. A file that turns out to hold JSON Lines is read as such."""
     data = path.read_bytes()
     try:
         value = json.loads(data.decode("utf-8-sig"))
@@ -127,7 +135,10 @@ def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
 
 
 def records_of(value: Any, where: str) -> Iterator[Row | Rejection]:
-    """The records of a whole JSON value, whichever way the file wraps them."""
+    """Yield the records of a JSON value: a list, TriviaQA's {"Data": [...]}, Qasper's {id: record}, or one record.
+
+    Raises InputError if the value has another shape. `where` names it in messages.
+    """
     if isinstance(value, dict) and isinstance(value.get("Data"), list):
         value = value["Data"]
     elif isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
@@ -162,7 +173,7 @@ def _hub_rows(name: str, split: str, hub_config: str) -> Iterator[Row]:
 
 
 def _saved_rows(folder: Path, split: str) -> Iterator[Row]:
-    """A dataset that `datasets` saved to disk: one split of it, or all."""
+    """Yield the rows of a dataset that `datasets` saved to disk: one split, or all splits in name order."""
     from datasets import DatasetDict, load_from_disk
 
     dataset = load_from_disk(str(folder))
@@ -170,7 +181,7 @@ def _saved_rows(folder: Path, split: str) -> Iterator[Row]:
         yield from dataset
         return
     if split and split not in dataset:
-        raise InputError(f"'{folder}' has the splits {', '.join(dataset)}; '{split}' was asked for")
+        raise InputError(f"'{folder}' has no split '{split}'; it has {', '.join(dataset)}")
     for name in [split] if split else sorted(dataset):
         yield from dataset[name]
 

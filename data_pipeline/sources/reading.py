@@ -1,4 +1,7 @@
-"""Reading comprehension with texts from elsewhere: TriviaQA's evidence, DuReader's web pages, NarrativeQA's stories."""
+"""Adapters for reading comprehension: TriviaQA (evidence files), DuReader (web pages) and NarrativeQA (stories).
+
+Every adapter raises `Rejected` if the row lacks a required field, a field has the wrong type, or a text file is missing.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.adapting import (
     Row,
     TextBuilder,
-    field,
     list_field,
     optional_text,
-    records,
+    record_list,
+    required_field,
+    short_hash,
     text_field,
     text_list,
 )
@@ -25,12 +29,13 @@ from seer.errors import DocumentNotFound
 
 
 def triviaqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """One sample for each evidence document in which an answer stands: the source's own distant supervision.
+    """Yield one sample for each evidence document that contains an answer, which is TriviaQA's distant supervision.
 
-    Official rows name their documents by file (in `texts`: wikipedia/ and web/); hub rows carry the text.
+    Official rows name their documents by file, in the folders wikipedia/ and web/ of `spec.texts`; hub rows hold the
+    text. Raises Rejected if no document contains an answer, the texts are missing, or a field is mistyped.
     """
     question = optional_text(row, "Question", "question") or text_field(row, "question")
-    answer = row.get("Answer") or field(row, "answer")
+    answer = row.get("Answer") or required_field(row, "answer")
     if not isinstance(answer, Mapping):
         raise Rejected(
             "wrong_type", f"'answer' is {type(answer).__name__}; a record with value and aliases is required"
@@ -52,18 +57,18 @@ def triviaqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
             document=name,
         )
     if not found:
-        raise Rejected("answer_not_in_context", f"{question_id}: no evidence document holds an answer")
+        raise Rejected("answer_not_in_context", f"{question_id}: no evidence document contains an answer")
 
 
 def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
-    """(name, text) of each evidence document."""
+    """Yield (name, text) of each evidence document; a missing text is skipped unless all are missing."""
     groups = (
         ("wikipedia", row.get("EntityPages", row.get("entity_pages")), "wiki_context"),
         ("web", row.get("SearchResults", row.get("search_results")), "search_context"),
     )
     missing = given = 0
     for folder, pages, column in groups:
-        for page in records(pages or []):
+        for page in record_list(pages or []):
             given += 1
             name = optional_text(page, "Filename", "filename")
             text = (
@@ -79,7 +84,10 @@ def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
 
 
 def read_text(folder: str, name: str) -> str:
-    """The text of a file inside `folder`; "" where there is none, or where the name leads outside."""
+    """Return the text of a file inside `folder`, or "" if it does not exist or `name` leads outside the folder.
+
+    `name` is untrusted: it comes from the rows of a source.
+    """
     if not folder or not name:
         return ""
     root = Path(folder).resolve()
@@ -96,10 +104,13 @@ def read_text(folder: str, name: str) -> str:
 
 
 def dureader(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """A query, the pages a search found, and answers written from those that annotators selected."""
+    """Adapt a query with the web pages that a search returned, and answers based on the pages annotators selected.
+
+    Raises Rejected if a field is missing or mistyped.
+    """
     builder = TextBuilder()
     evidence: list[Evidence] = []
-    for document in records(list_field(row, "documents")):
+    for document in record_list(list_field(row, "documents")):
         builder.add(f"{optional_text(document, 'title')}\n")
         chosen = document.get("most_related_para") if document.get("is_selected") else None
         for number, paragraph in enumerate(list_field(document, "paragraphs")):
@@ -128,25 +139,27 @@ def dureader(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 
 def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """A question about a whole story, with two answers in annotators' own words."""
+    """Adapt a question about a whole story, with two answers written by annotators.
+
+    Hub rows hold the story; rows of the official qaps.csv name it, and `spec.texts` is its folder. Raises Rejected if
+    the row belongs to another split, the story is missing, or a field is missing or mistyped.
+    """
     document = row.get("document")
     if isinstance(document, Mapping):
         document_id, text = optional_text(document, "id"), text_field(document, "text")
-        question = field(row, "question")
+        question = required_field(row, "question")
         texts = (text_field(question, "text") if isinstance(question, Mapping) else text_field(row, "question"),)
-        answers = [optional_text(answer, "text") for answer in records(field(row, "answers"))]
+        answers = [optional_text(answer, "text") for answer in record_list(required_field(row, "answers"))]
     else:
         document_id, texts = text_field(row, "document_id"), (text_field(row, "question"),)
         if optional_text(row, "set") not in ("", "train") and not spec.allow_other_splits:
-            raise Rejected("not_train", f"set '{row['set']}'")
+            raise Rejected("not_train", f"'set' is '{row['set']}'; train is required")
         answers = [optional_text(row, name) for name in ("answer1", "answer2")]
         text = _story(spec.texts, document_id)
         if not text:
             raise Rejected(
-                "missing_text", f"no {document_id}.content in '{spec.texts}'; set `texts` to the stories' folder"
+                "missing_text", f"no {document_id}.content in '{spec.texts}'; set `texts` to the folder of stories"
             )
-    from data_pipeline.sources.documents import short_hash
-
     yield Sample(
         id=f"{document_id}-{short_hash(texts[0])}",
         source=spec.label,
@@ -160,14 +173,17 @@ def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 
 @functools.lru_cache(maxsize=2)
 def _story(folder: str, document_id: str) -> str:
-    """Rows of one story follow each other; a story is read once."""
+    """Read a story. Rows of the same story are adjacent, so a cache of two reads each story once."""
     return read_text(folder, f"{document_id}.content") or read_text(folder, f"{document_id}.txt")
 
 
 def narrativeqa_rows(path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 0) -> Iterator[Row]:
-    """Rows of the official qaps.csv."""
+    """Yield the rows of the official qaps.csv; takes the arguments of `read_rows`.
+
+    Raises DocumentNotFound if the file does not exist.
+    """
     try:
         with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
             yield from csv.DictReader(file)
     except FileNotFoundError:
-        raise DocumentNotFound(f"no data at '{path}'; give the official qaps.csv") from None
+        raise DocumentNotFound(f"no data at '{path}'; pass the official qaps.csv") from None

@@ -1,10 +1,10 @@
-"""Sources: every known question set, and unknown tables with named columns, become `Sample`s.
+"""The registry of sources: load every known question set, or any table with named columns, as `Sample`s.
 
-    for item in load(SourceSpec(kind="hotpotqa", path="hotpot_train_v1.1.json", split="train")):
+    for item in load_source(SourceSpec(kind="hotpotqa", path="hotpot_train_v1.1.json", split="train")):
         item                       # a Sample, or a Rejection with its reason
 
-An adapter is a function from one row of the source, in whichever of its published shapes, to samples. Only train
-splits are read: a path that names another split, or none, is refused until the configuration says what it is.
+An adapter is a function from one row, in any published shape of its source, to samples. Only train splits are read: a
+path that names another split, or none, is an error until the configuration states the split.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from typing import Any
 
 from data_pipeline.records import Evidence, Rejected, Rejection, Sample
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources import documents as sources_documents
-from data_pipeline.sources import multihop as sources_multihop
-from data_pipeline.sources import reading as sources_reading
+from data_pipeline.sources import documents, multihop, reading
 from data_pipeline.sources.adapting import one_of, optional_text, text_field, text_list
 from data_pipeline.sources.rawfiles import read_rows, split_in_name
 from seer.errors import ConfigError
@@ -32,22 +30,22 @@ Adapter = Callable[[Mapping[str, Any], SourceSpec], Iterator[Sample]]
 
 @dataclass(frozen=True)
 class Source:
-    """What is known about a question set."""
+    """A known question set."""
 
     adapt: Adapter
     title: str
     licence: str
     gold_evidence: str
-    """What the source itself marks as necessary."""
+    """The evidence that the source itself marks."""
     shapes: str
-    """The published shapes that are read."""
+    """The published file shapes that the adapter reads."""
     in_paper: bool = False
-    """Whether the paper trained on it; three more it downloaded and dropped."""
+    """True if the paper trained on it. The paper downloaded three more sources and dropped them."""
 
 
 SOURCES: dict[str, Source] = {
     "2wikimqa": Source(
-        sources_multihop.hotpot_like,
+        multihop.hotpot_like,
         "2WikiMultihopQA",
         "Apache-2.0",
         "sentences",
@@ -55,10 +53,10 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "hotpotqa": Source(
-        sources_multihop.hotpot_like, "HotpotQA", "CC BY-SA 4.0", "sentences", "official JSON; hub rows, columnar", True
+        multihop.hotpot_like, "HotpotQA", "CC BY-SA 4.0", "sentences", "official JSON; hub rows, columnar", True
     ),
     "musique": Source(
-        sources_multihop.musique,
+        multihop.musique,
         "MuSiQue",
         "CC BY 4.0",
         "paragraphs, with their hop",
@@ -66,7 +64,7 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "qasper": Source(
-        sources_documents.qasper,
+        documents.qasper,
         "Qasper",
         "CC BY 4.0",
         "paragraphs",
@@ -74,7 +72,7 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "triviaqa": Source(
-        sources_reading.triviaqa,
+        reading.triviaqa,
         "TriviaQA",
         "Apache-2.0 (code); evidence under its publishers' terms",
         "none: answers are found by string (distant supervision)",
@@ -82,7 +80,7 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "gov_report": Source(
-        sources_documents.gov_report,
+        documents.gov_report,
         "GovReport",
         "public domain (US government reports)",
         "none",
@@ -90,7 +88,7 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "lcc_python": Source(
-        sources_documents.lcc,
+        documents.lcc,
         "LCC (Python)",
         "MIT (code); files under their own licences",
         "none",
@@ -98,21 +96,21 @@ SOURCES: dict[str, Source] = {
         True,
     ),
     "dureader": Source(
-        sources_reading.dureader,
+        reading.dureader,
         "DuReader",
         "Apache-2.0",
         "the paragraph annotators chose",
         "official JSONL (search, zhidao)",
     ),
     "qmsum": Source(
-        sources_documents.qmsum,
+        documents.qmsum,
         "QMSum",
         "MIT",
         "turns of the meeting, for specific queries",
         "official JSONL, one meeting a line",
     ),
     "narrativeqa": Source(
-        sources_reading.narrativeqa,
+        reading.narrativeqa,
         "NarrativeQA",
         "Apache-2.0 (annotations); stories under their own terms",
         "none",
@@ -122,16 +120,22 @@ SOURCES: dict[str, Source] = {
 """Every known source by its name."""
 
 
-def load(
+def load_source(
     spec: SourceSpec, max_bytes: int = 32 << 20, on_row: Callable[[], None] | None = None
 ) -> Iterator[Sample | Rejection]:
-    """All samples of one source, in file order; what cannot be used comes as a Rejection. `on_row` is told of each row.
+    """Yield the samples of one source in file order, and a Rejection for each unusable record.
 
-    Raises ConfigError (unknown source, a split other than train), DocumentNotFound, InputError (unreadable file).
+    Args:
+        spec: The source. `spec.limit` counts samples, not rows.
+        max_bytes: Longer lines of JSON Lines files are rejected.
+        on_row: Called for every row read.
+
+    Raises ConfigError if the source is unknown or the split is not train, DocumentNotFound if there is no data at the
+    path, InputError if a file is unreadable.
     """
     check_split(spec)
     adapt = adapter_of(spec.kind)
-    rows = sources_reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
+    rows = reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
     split = spec.split or split_in_name(spec.path)
     taken = 0
     for number, row in enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
@@ -145,28 +149,28 @@ def load(
 
 
 def adapter_of(kind: str) -> Adapter:
-    """The adapter of a source. Raises ConfigError for an unknown one, naming the nearest."""
+    """Return the adapter of a source. Raises ConfigError if it is unknown, with the nearest known name."""
     if kind == "table":
         return table
     if kind not in SOURCES:
         near = difflib.get_close_matches(kind, [*SOURCES, "table"], n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        raise ConfigError(f"no source is called '{kind}'; {hint}known: {', '.join(SOURCES)}, and 'table' for any other")
+        raise ConfigError(f"unknown source '{kind}'; {hint}known: {', '.join(SOURCES)}, and 'table' for any other")
     return SOURCES[kind].adapt
 
 
 def check_split(spec: SourceSpec) -> None:
-    """Only train splits pass, unless `allow_other_splits` says that this is a trial."""
+    """Raises ConfigError if the split is unstated or not train, unless `allow_other_splits` declares a trial."""
     found = spec.split or split_in_name(spec.path)
     if found == "train" or spec.allow_other_splits:
         return
     if not found:
         raise ConfigError(
-            f"source '{spec.label}': '{spec.path}' does not say which split it is; set split = \"train\" if it is"
+            f"source '{spec.label}': '{spec.path}' does not state its split; set split = \"train\" if it is the train split"
         )
     raise ConfigError(
-        f"source '{spec.label}' is the split '{found}'; only train splits may be trained on. For a trial that is "
-        "never trained on, set allow_other_splits = true"
+        f"source '{spec.label}' is the split '{found}'; only train splits may be used for training. For a trial set that "
+        "is never trained on, set allow_other_splits = true"
     )
 
 
@@ -190,8 +194,11 @@ def _adapt_row(
 
 
 def check(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
-    """What every source must hold: a question, a context, an answer, which stands in the context where that is due.
-    `number` names records that have no id of their own."""
+    """Check and complete a sample: it needs a question, a context and an answer, or it is rejected.
+
+    `number` is the row number, which names records without an id. `spec.answer_in_context` also requires the answer to
+    occur in the context.
+    """
     problem, detail = _problem(sample, spec)
     name = _storable(sample.id) or f"{number:08d}"
     if problem:
@@ -203,14 +210,14 @@ def check(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
         question=_storable(sample.question.strip()),
         context=_storable(sample.context),
         answers=tuple(_storable(answer) for answer in sample.answers if answer.strip()),
-        # two sources may use the same name for different documents
+        # Two sources may use the same name for different documents.
         document=f"{spec.label}/{sample.document}" if sample.document else "",
         provenance=_origin(sample, spec),
     )
 
 
 def _problem(sample: Sample, spec: SourceSpec) -> tuple[str, str]:
-    """Why a sample cannot be used, and a detail; ("", "") where it can."""
+    """Return a rejection reason and a detail, or ("", "") if the sample is usable."""
     if not sample.question.strip():
         return "empty_question", ""
     if not sample.context.strip():
@@ -219,7 +226,7 @@ def _problem(sample: Sample, spec: SourceSpec) -> tuple[str, str]:
         return "", ""
     if not any(answer.strip() for answer in sample.answers):
         return "no_answer", ""
-    if spec.answer_in_context and not _answer_stands(sample):
+    if spec.answer_in_context and not _answer_occurs(sample):
         return "answer_not_in_context", f"answer {sample.answers[0][:80]!r}"
     return "", ""
 
@@ -230,16 +237,17 @@ def _origin(sample: Sample, spec: SourceSpec) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=64)
 def _file_and_split(path: str, split: str) -> dict[str, str]:
-    # the file's name, not its path: shards do not carry where a machine keeps its files
+    # The file name only: shards must not reveal the folders of the machine that built them.
     return {"file": _storable(Path(path).name), "source_split": split or split_in_name(path) or "unknown"}
 
 
-def _answer_stands(sample: Sample) -> bool:
+def _answer_occurs(sample: Sample) -> bool:
     context = sample.context.casefold()
     return any(answer.strip().casefold() in context for answer in sample.answers if answer.strip())
 
 
 _storable = functools.partial(replace_surrogates, by="\ufffd")
+"""Replace each lone surrogate, which UTF-8 cannot encode, by U+FFFD. The length, and so every offset, is kept."""
 
 
 # ── Unknown tables with named columns ────────────────────────────────────────────────────────────
@@ -248,8 +256,10 @@ MAPPABLE = ("question", "context", "answers", "id", "evidence", "document")
 
 
 def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
-    """A row of any table: `map` names its columns; what is not named is looked for under its own name. Where a column
-    `answerable` says false, the record is one that no page answers."""
+    """Adapt a row of any table. `spec.map` names its columns; a field that it does not name has a column of its own name.
+
+    If the column `answerable` is false, the sample is unanswerable. Raises Rejected if a field is missing or mistyped.
+    """
     columns = {name: spec.map.get(name, name) for name in MAPPABLE}
     context = text_field(row, columns["context"])
     answerable = row.get("answerable", True) is not False
@@ -270,9 +280,11 @@ def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
 
 
 def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
-    """Evidence given as quotes, or as [start, end] of characters, each a step of reasoning; [start, end, step] says which.
+    """Yield evidence from quotes or character spans.
 
-    A quote that is not there is refused."""
+    `marked` is one item or a list of them. An item is a quote, [start, end], or [start, end, hop]; without a hop, the
+    position in the list is the hop. Raises Rejected if a quote does not occur in the context, or a span is invalid.
+    """
     if isinstance(marked, list) and len(marked) in (2, 3) and all(type(item) is int for item in marked):
         marked = [marked]
     marked = [marked] if isinstance(marked, str) else marked
@@ -282,16 +294,16 @@ def find_evidence(context: str, marked: Any) -> Iterator[Evidence]:
         if isinstance(item, str):
             start = context.find(item) if item else -1
             if start < 0:
-                raise Rejected("wrong_type", f"evidence {item[:80]!r} does not stand in the context")
+                raise Rejected("wrong_type", f"evidence {item[:80]!r} does not occur in the context")
             yield Evidence(start, start + len(item), hop)
             continue
         try:
             start, end, *step = (int(value) for value in item)
             (hop,) = step or (hop,)
         except (TypeError, ValueError, OverflowError):
-            raise Rejected("wrong_type", f"evidence {str(item)[:80]!r} is neither a quote nor [start, end]") from None
-        if not 0 <= start < end <= len(context):
             raise Rejected(
-                "wrong_type", f"evidence [{start}, {end}] lies outside a context of {len(context)} characters"
-            )
+                "wrong_type", f"evidence {str(item)[:80]!r} is neither a quote nor [start, end, hop]"
+            ) from None
+        if not 0 <= start < end <= len(context):
+            raise Rejected("wrong_type", f"evidence [{start}, {end}] is outside a context of {len(context)} characters")
         yield Evidence(start, end, hop)

@@ -1,11 +1,11 @@
-"""Phase 1: which pages does the answer need?
+"""Phase 1: find the pages that the answer needs.
 
-Three judges give the same thing, the numbers of the necessary pages:
-- `gold`: pages that the source's own evidence touches;
-- `answer`: pages on which an answer stands as words (distant supervision, as TriviaQA defines it);
-- `teacher`: a model is shown each page alone, with the question and the gold answer, and says YES or NO.
+Each of three judges returns the numbers of the necessary pages:
+- `gold`: pages that overlap the source's own evidence;
+- `answer`: pages that contain an answer as whole words (distant supervision, as in TriviaQA);
+- `teacher`: a model sees each page separately, with the question and the gold answer, and replies YES or NO.
 
-The gold answer is used here only; phase 2 never sees it.
+The gold answer is used only in this phase; the teacher of phase 2 never sees it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Relevance:
-    """The necessary pages of a sample, ascending, and what it took to find them."""
+    """The necessary pages of a sample."""
 
     pages: tuple[int, ...]
+    """Page numbers, ascending."""
     agreement: Agreement | None = None
+    """Comparison with the source's evidence, if it marks any."""
     notes: Mapping[str, int] = field(default_factory=dict)
+    """Counters of the judge, such as unclear replies."""
 
 
 class Judge(Protocol):
-    """Finds the necessary pages of one sample."""
+    """Finds the necessary pages of a sample."""
 
     name: str
+    """The value of `judge` in the provenance of a trajectory."""
 
-    async def __call__(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection: ...
+    async def __call__(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
+        """Return the necessary pages, or a rejection if the judge cannot decide."""
+        ...
 
 
 def gold_pages(sample: Sample, pages: Sequence[PageSpan]) -> tuple[int, ...] | None:
-    """Pages that the source's evidence touches; None where it marks none."""
+    """Return the pages that overlap the source's evidence, or None if the source marks none."""
     if sample.evidence is None:
         return None
     return pages_of([(item.start, item.end) for item in sample.evidence], pages)
 
 
 class GoldJudge:
-    """The source's own evidence."""
+    """Selects the pages that overlap the source's own evidence."""
 
     name = "gold"
 
@@ -59,7 +65,7 @@ class GoldJudge:
 
 
 class AnswerJudge:
-    """Every page on which a gold answer stands as whole words."""
+    """Selects every page that contains a gold answer as whole words."""
 
     name = "answer"
 
@@ -70,7 +76,7 @@ class AnswerJudge:
 
 
 class TeacherJudge:
-    """Asks a model about every page alone."""
+    """Asks a model about each page separately."""
 
     name = "teacher"
 
@@ -81,11 +87,11 @@ class TeacherJudge:
         texts = [sample.context[page.start : page.end] for page in pages]
         judged = await judge_pages(self._teacher, sample.question, sample.answers, texts, self._reasks)
         if judged.problem:
-            return sample.reject(_REASONS[judged.problem], judged.detail).noting(judged.notes)
+            return sample.reject(_REJECTION_REASONS[judged.problem], judged.detail).with_notes(judged.notes)
         return Relevance(judged.pages or (), notes=judged.notes)
 
 
-_REASONS: dict[Problem, str] = {
+_REJECTION_REASONS: dict[Problem, str] = {
     "unparsed": "judge_unparsed",
     "refused": "judge_failed",
     "too_long": "too_long_for_teacher",
@@ -93,12 +99,16 @@ _REASONS: dict[Problem, str] = {
 
 
 def answer_spans(sample: Sample) -> list[tuple[int, int]]:
-    """Where gold answers stand in the context, as whole words, whatever their case."""
+    """Return the spans of gold answers in the context, ascending: whole words, ignoring case.
+
+    An answer of one Latin letter or mark is skipped, because it would occur on almost every page.
+    """
     spans: list[tuple[int, int]] = []
     for answer in sample.answers:
         text = answer.strip()
         if len(text) < 2 and not text.isdigit() and not _is_cjk(text):
-            continue  # a single letter stands everywhere
+            continue
+        # A word boundary only makes sense next to a letter or digit of a script that separates words.
         left = r"(?<!\w)" if text[:1].isalnum() and not _is_cjk(text[0]) else ""
         right = r"(?!\w)" if text[-1:].isalnum() and not _is_cjk(text[-1]) else ""
         pattern = left + re.escape(text) + right
@@ -111,5 +121,5 @@ def _is_cjk(character: str) -> bool:
 
 
 def agreement(found: Sequence[int], gold: Sequence[int] | None, pages: Sequence[PageSpan]) -> Agreement | None:
-    """How a judge's pages compare with the source's evidence, page by page; None where the source marks none."""
+    """Compare a judge's pages with the pages of the source's evidence; None if the source marks no evidence."""
     return None if gold is None else Agreement.of(found, gold, len(pages))

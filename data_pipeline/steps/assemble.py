@@ -1,4 +1,4 @@
-"""Sample, pages and reasoning become conversations, exactly as `seer.protocol` lays them out.
+"""Assemble conversations, as `seer.protocol` defines them, from a sample, its pages and the reasoning.
 
 | form             | turns                                                               |
 |------------------|---------------------------------------------------------------------|
@@ -32,7 +32,18 @@ def assemble(
     seed: int,
     judged_by: str,
 ) -> dict[str, Trajectory]:
-    """The trajectory of each wanted form."""
+    """Return one trajectory for each form in `spec.forms`.
+
+    Args:
+        sample: Question, context and gold answers.
+        pages: All pages of the context.
+        relevant: Numbers of the necessary pages, ascending.
+        reasoning: The thoughts and the answer.
+        style: The page style that laid the pages out.
+        spec: Forms, and the fraction of records with several rounds.
+        seed: Decides which records have several rounds.
+        judged_by: The judge's name for the provenance.
+    """
     rounds = selection_rounds(sample, pages, relevant, share=spec.multi_round_share, seed=seed)
     provenance = {
         **{key: value for key, value in sample.provenance.items() if value},
@@ -40,10 +51,10 @@ def assemble(
         "judge": judged_by,
         "reason": reasoning.made_by,
     }
-    told: dict[str, Trajectory] = {}
+    trajectories: dict[str, Trajectory] = {}
     for form in spec.forms:
         turns = tuple(_turns(form, sample, pages, rounds, reasoning))
-        told[form] = Trajectory(
+        trajectories[form] = Trajectory(
             id=sample.key,
             source=sample.context,
             style=style,
@@ -52,27 +63,29 @@ def assemble(
             answers=sample.answers,
             provenance={**provenance, "form": form},
         )
-    return told
+    return trajectories
 
 
 def _turns(
     form: str, sample: Sample, pages: Sequence[PageSpan], rounds: Sequence[tuple[int, ...]], reasoning: Reasoning
 ) -> Iterator[Turn]:
     yield Turn(kind="prompt", text=sample.question, pages=tuple(page.number for page in pages))
-    thought = reasoning.think
+    last_thought = reasoning.think
     if form == "without_retrieve":
-        every = tuple(sorted(number for numbers in rounds for number in numbers))
-        yield Turn(kind="call", pages=every)
-        yield observation_without_text(every)
+        # Without retrieved text nothing separates the rounds, so one call selects all pages.
+        selected = tuple(sorted(number for numbers in rounds for number in numbers))
+        yield Turn(kind="call", pages=selected)
+        yield observation_without_text(selected)
     elif form == "select":
         by_number = {page.number: page for page in pages}
-        *before, thought = thoughts(sample, reasoning, rounds)
-        for numbers, so_far in zip(rounds, [*before, ""], strict=True):
+        # The thought after the last round is the one before the answer, which every form has.
+        *earlier_thoughts, last_thought = thoughts(sample, reasoning, rounds)
+        for numbers, thought in zip(rounds, [*earlier_thoughts, ""], strict=True):
             yield Turn(kind="call", pages=numbers)
             yield observation([_excerpt(sample, by_number[number]) for number in numbers])
-            if so_far:
-                yield Turn(kind="think", text=so_far)
-    yield Turn(kind="think", text=thought)
+            if thought:
+                yield Turn(kind="think", text=thought)
+    yield Turn(kind="think", text=last_thought)
     yield Turn(kind="answer", text=reasoning.answer)
 
 
@@ -83,19 +96,22 @@ def _excerpt(sample: Sample, page: PageSpan) -> Excerpt:
 def selection_rounds(
     sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int], *, share: float, seed: int
 ) -> list[tuple[int, ...]]:
-    """The relevant pages, call by call. By default one call; a `share` of records with several pages goes hop by hop,
-    in the order in which the source's evidence is needed (page order where it gives none)."""
+    """Split the relevant pages into the rounds of a conversation, one select call each.
+
+    Most records have one round. For the fraction `share` of the records with several pages, each hop of the source's
+    evidence is a round; without evidence, each page is. Every relevant page occurs in exactly one round.
+    """
     if len(relevant) < 2 or chance(seed, "rounds", sample.key) >= share:
         return [tuple(relevant)]
-    left, rounds = list(relevant), list[tuple[int, ...]]()
+    remaining, rounds = list(relevant), list[tuple[int, ...]]()
     for hop in sorted({item.hop for item in sample.evidence or ()}):
-        touched = pages_of([(item.start, item.end) for item in sample.evidence or () if item.hop == hop], pages)
-        now = tuple(number for number in left if number in touched)
-        if now:
-            rounds.append(now)
-            left = [number for number in left if number not in now]
+        overlapping = pages_of([(item.start, item.end) for item in sample.evidence or () if item.hop == hop], pages)
+        selected = tuple(number for number in remaining if number in overlapping)
+        if selected:
+            rounds.append(selected)
+            remaining = [number for number in remaining if number not in selected]
     if not rounds:
-        rounds, left = [(number,) for number in left], []
-    if left:  # pages that the judge found and the evidence does not name
-        rounds.append(tuple(left))
+        rounds, remaining = [(number,) for number in remaining], []
+    if remaining:  # pages that the judge found but no evidence marks
+        rounds.append(tuple(remaining))
     return rounds

@@ -1,13 +1,13 @@
-"""Is a teacher's answer the gold one? Strictly, and by the source's own measure where words may differ.
+"""Decide whether a teacher's answer equals a gold answer: strictly, or by the measure of the answer type.
 
-| kind       | right where                                                                                   |
-|------------|-----------------------------------------------------------------------------------------------|
-| any        | equal after normalisation (case, width, articles, punctuation, space)                         |
-| extractive | the same date in another order; yes or no said first |
-| free       | token F1 from `min_token_f1`, with the same digits                                            |
-| summary    | ROUGE-L F1 from `min_rouge_l`                                                                 |
-| code       | the first line equal but for white space                                                      |
-| unanswerable | it says so                                                                                  |
+| answer type  | correct if                                                                      |
+|--------------|---------------------------------------------------------------------------------|
+| any but code | equal after normalisation (case, width, articles, punctuation, white space)     |
+| extractive   | the same date in another order, or the same yes or no as the first word         |
+| free         | token F1 of at least `min_token_f1`, with the same digits                       |
+| summary      | ROUGE-L F1 of at least `min_rouge_l`                                            |
+| code         | the first line is equal except for white space                                  |
+| unanswerable | the answer states that the question cannot be answered                          |
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from data_pipeline.settings import ReasonSpec
 
 @dataclass(frozen=True)
 class Match:
-    """The gold answer that was met, in its own spelling, and by which rule."""
+    """A gold answer that the teacher's answer equals."""
 
     answer: str
+    """The gold answer in its original spelling."""
     rule: str
+    """The rule that matched: exact, meaning, token_f1, rouge_l, line or unanswerable."""
 
 
 def matching_answer(sample: Sample, given: str, spec: ReasonSpec) -> Match | None:
-    """The gold answer that `given` equals; None where it equals none."""
+    """Return the gold answer that `given` equals, or None."""
     if not sample.answerable:
-        return Match(sample.answers[0], "unanswerable") if says_unanswerable(given) else None
+        return Match(sample.answers[0], "unanswerable") if states_unanswerable(given) else None
     if sample.kind == "code":
         return next((Match(gold, "line") for gold in sample.answers if same_line(given, gold)), None)
     for gold in sample.answers:
@@ -66,22 +68,22 @@ _MONTHS = [
 
 
 def normalise(text: str) -> str:
-    """Case, width, articles, punctuation and space levelled."""
-    levelled = unicodedata.normalize("NFKC", text).casefold()
-    # "1,470" and "1470" are one number; other marks part words or fall away
-    levelled = re.sub(r"(?<=\d),(?=\d{3})", "", levelled)
-    words = re.sub(r"[^\w\s]", " ", levelled.replace("'", "").replace("’", ""))
+    """Remove differences of case, character width, English articles, punctuation and white space."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    # A comma between digits groups thousands: "1,470" equals "1470". Apostrophes vanish; other marks separate words.
+    folded = re.sub(r"(?<=\d),(?=\d{3})", "", folded)
+    words = re.sub(r"[^\w\s]", " ", folded.replace("'", "").replace("’", ""))
     return " ".join(_ARTICLES.sub(" ", words.replace("_", " ")).split())
 
 
 def same_date(given: str, gold: str) -> bool:
-    """5 October 1987 is October 5, 1987: the same words, a month among them, in another order."""
+    """Return whether both answers have the same words, including a month, in any order: 5 October 1987, October 5, 1987."""
     words, expected = normalise(given).split(), normalise(gold).split()
     return any(word in _MONTHS for word in expected) and Counter(words) == Counter(expected)
 
 
 def same_yes_no(given: str, gold: str) -> bool:
-    """ "Yes, both are" says yes; a later no in the same sentence takes it back."""
+    """Return whether an answer starts with the expected yes or no and does not contain the opposite."""
     expected = normalise(gold)
     words = normalise(given).split()
     if expected not in ("yes", "no") or not words:
@@ -90,7 +92,7 @@ def same_yes_no(given: str, gold: str) -> bool:
 
 
 def close_enough(given: str, gold: str, min_f1: float) -> bool:
-    """Token F1, with the same digits on both sides: a near miss in a number is another number."""
+    """Return whether token F1 reaches `min_f1` and both sides have the same digits: a similar number is a wrong one."""
     words, expected = _tokens(given), _tokens(gold)
     if not words or not expected or re.findall(r"\d+", normalise(given)) != re.findall(r"\d+", normalise(gold)):
         return False
@@ -99,18 +101,19 @@ def close_enough(given: str, gold: str, min_f1: float) -> bool:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words; characters where a script has no spaces."""
+    """Return words, and single characters of Chinese and Japanese, which do not separate words."""
     return re.findall(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9fff]+", normalise(text))
 
 
 def same_line(given: str, gold: str) -> bool:
-    """The first line of code, marks of Markdown left out, equal but for white space."""
+    """Return whether the first line of code, without Markdown fences and backticks, is equal except for white space."""
     lines = [line for line in given.splitlines() if line.strip() and not line.strip().startswith("```")]
     expected = "".join(gold.split())
     return bool(lines) and bool(expected) and "".join(lines[0].strip("`").split()) == expected
 
 
-def says_unanswerable(text: str) -> bool:
+def states_unanswerable(text: str) -> bool:
+    """Return whether a text states that the question cannot be answered, by the rule that readers use."""
     from seer.reading.conversation import NOT_ANSWERABLE
 
     return NOT_ANSWERABLE.search(text) is not None
@@ -119,4 +122,4 @@ def says_unanswerable(text: str) -> bool:
 def _rouge_l(given: str, gold: str) -> float:
     from seer.evaluation.scoring.rouge import rouge_l
 
-    return rouge_l(" ".join(_tokens(given)) or ".", " ".join(_tokens(gold)) or ".").f1
+    return rouge_l(" ".join(_tokens(given)), " ".join(_tokens(gold))).f1

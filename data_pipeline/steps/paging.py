@@ -1,4 +1,4 @@
-"""Where the pages of a context begin and end: the layout alone, no pixel is drawn."""
+"""Find where the pages of a context start and end. Only the layout runs; no page is drawn."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from seer.protocol.geometry import GLM_41V
 from seer.schema import PageStyle
 
 Paginate = Callable[[str], tuple[PageSpan, ...]]
+"""Splits a text into pages."""
 
 
 def layout_pages(style: PageStyle) -> Paginate:
-    """Pages as `style` lays them out; equal to those that readers and the trainer draw."""
+    """Return a function that splits a text into the pages of `style`, the same pages that readers and the trainer draw."""
     from seer.rendering import stream
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
@@ -25,7 +26,7 @@ def layout_pages(style: PageStyle) -> Paginate:
 
 
 def fixed_pages(page_chars: int) -> Paginate:
-    """Pages of a fixed number of characters: for measuring the pipeline without the layout, never for training."""
+    """Return a function that cuts pages of `page_chars` characters: for measurements without a layout, not for training."""
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
         starts = range(0, max(1, len(text)), page_chars)
@@ -35,5 +36,5 @@ def fixed_pages(page_chars: int) -> Paginate:
 
 
 def pages_of(spans: Sequence[tuple[int, int]], pages: Sequence[PageSpan]) -> tuple[int, ...]:
-    """Numbers of the pages that any of the spans touches, ascending."""
+    """Return the numbers of the pages that overlap any of the spans, ascending."""
     return tuple(page.number for page in pages if any(start < page.end and end > page.start for start, end in spans))

@@ -1,7 +1,7 @@
-"""The first half of a build, in order and in one process: load every source, refuse repeats and leaks, add variants.
+"""The first half of a build, in order and in one process: load every source, reject duplicates and leaks, augment.
 
-Yields samples to be processed and rejections to be counted. Memory stays flat: ids are remembered in a small database
-on disk, as eight bytes each.
+Yields samples to process and rejections to count. Memory use does not grow with the number of records: seen ids are kept
+in a temporary database on disk, eight bytes each.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig
-from data_pipeline.sources.registry import load
+from data_pipeline.sources.registry import load_source
+from data_pipeline.steps.augment import Pool, augment
 from data_pipeline.steps.guard import BenchmarkIndex, Guard, Overlap
-from data_pipeline.steps.variants import Pool, variants
 
 Item = Sample | Rejection
 _BATCH_ITEMS, _BATCH_CHARS = 32, 1 << 16
-"""Small enough that calls in flight do not wait for it."""
+"""Size of a guard batch. It runs on the event loop's thread, so it must be short enough not to delay teacher calls."""
 
 
 class Preparation:
-    """Iterates over samples and rejections of all sources, in their order; afterwards knows how the guard fared."""
+    """Iterates over the samples and rejections of all sources, in order."""
 
     def __init__(self, config: BuildConfig) -> None:
-        """Raises DocumentNotFound, InputError where the guard's benchmark cannot be read."""
+        """Load the guard's benchmark. Raises DocumentNotFound or InputError if it cannot be read."""
         self.config = config
         spec = config.guard
         self.rows_read = 0
@@ -37,14 +37,14 @@ class Preparation:
         max_bytes = int(self.config.max_record_mb * (1 << 20))
         for spec in self.config.sources:
             pool = Pool()
-            for item, overlap in self._compared(load(spec, max_bytes, self._count_row)):
+            for item, overlap in self._with_overlaps(load_source(spec, max_bytes, self._count_row)):
                 if isinstance(item, Sample):
                     yield from self._admit(item, overlap, seen, pool)
                 else:
                     yield item
 
-    def _compared(self, items: Iterable[Item]) -> Iterator[tuple[Item, Overlap | None]]:
-        """Each item, a sample with its overlap; some at a time, since the guard compares many at little more cost."""
+    def _with_overlaps(self, items: Iterable[Item]) -> Iterator[tuple[Item, Overlap | None]]:
+        """Yield each item, and a sample's overlap if there is a guard, which compares a batch in about the time of one."""
         for batch in batches(items, _BATCH_ITEMS, _BATCH_CHARS):
             samples = [item for item in batch if isinstance(item, Sample)]
             overlaps = iter(self.guard.overlaps(samples) if self.guard and samples else ())
@@ -59,25 +59,27 @@ class Preparation:
         if leak is not None:
             yield leak
             return
-        for told in variants(sample, pool, self.config.variants, self.config.seed):
-            yield told if told.id == sample.id or seen.add(told.key) else told.reject("duplicate_id")
+        for augmented in augment(sample, pool, self.config.variants, self.config.seed):
+            # The sample's own id is already in `seen`; the id of a variant may still equal that of another record.
+            is_new = augmented.id == sample.id or seen.add(augmented.key)
+            yield augmented if is_new else augmented.reject("duplicate_id")
 
     def _count_row(self) -> None:
         self.rows_read += 1
 
     def report(self) -> dict[str, Any] | None:
-        """How close the sources came to the benchmark; None without a guard."""
+        """Return the guard's report on the overlap of the sources with the benchmark; None without a guard."""
         return self.guard.report() if self.guard else None
 
 
-def batches(items: Iterable[Item], most_items: int, most_chars: int) -> Iterator[list[Item]]:
-    """Neighbouring items together, bounded in number and in characters."""
+def batches(items: Iterable[Item], max_items: int, max_chars: int) -> Iterator[list[Item]]:
+    """Group adjacent items. A batch ends at `max_items` items, or as soon as it has `max_chars` context characters."""
     batch: list[Item] = []
     chars = 0
     for item in items:
         batch.append(item)
         chars += len(item.context) if isinstance(item, Sample) else 0
-        if len(batch) >= most_items or chars >= most_chars:
+        if len(batch) >= max_items or chars >= max_chars:
             yield batch
             batch, chars = [], 0
     if batch:
@@ -85,16 +87,18 @@ def batches(items: Iterable[Item], most_items: int, most_chars: int) -> Iterator
 
 
 class SeenIds:
-    """Remembers ids by a 64-bit hash, on disk past a few mebibytes."""
+    """A set of names, stored as 64-bit hashes, on disk past four mebibytes."""
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect("")  # a temporary file that goes with the connection
+        # An empty name opens a temporary database that SQLite deletes with the connection. It needs no journal,
+        # because nobody reads it after a crash.
+        self._database = sqlite3.connect("")
         self._database.execute("PRAGMA cache_size = -4096")
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY) WITHOUT ROWID")
 
     def add(self, name: str) -> bool:
-        """False where the name was added before."""
+        """Add a name and return whether it was new."""
         digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         key = int.from_bytes(digest, "big", signed=True)
         return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 1

@@ -1,12 +1,14 @@
-"""One sample through all its steps: pages → judge → reason → assemble. Pure but for the teachers it may ask."""
+"""Run one sample through the steps: pages → judge → reason → assemble. Teachers are the only external input."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from data_pipeline.records import Outcome, PageSpan, Rejection, Sample
+from data_pipeline.records import Outcome, PageSpan, Rejected, Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
 from data_pipeline.steps.assemble import assemble
@@ -16,23 +18,18 @@ from data_pipeline.steps.prepare import Item
 from data_pipeline.steps.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.tally import BuildStopped
 from seer.rendering import resolve_style
-from seer.schema import PageStyle, Trajectory
+from seer.schema import PageStyle
 from seer.teaching.ledger import Budget, BudgetReached, Ledger
 from seer.teaching.teachers import Teacher, TeacherError, open_teacher
 
 LEDGER_NAME = "ledger.jsonl"
-
-
-@dataclass
-class Phase:
-    """Where a sample stands, so that a failing teacher is named rightly."""
-
-    name: str
+_REPLACEABLE = frozenset({"answer_differs", "reason_truncated", "no_reasoning", "reason_empty", "reason_refused"})
+"""Rejections caused by the teacher's reply rather than by the record or the connection."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """Everything a sample meets after it was loaded and guarded. Same sample and teacher replies, same outcome."""
+    """All steps after loading and the guard. Equal samples and teacher replies give equal outcomes."""
 
     config: BuildConfig
     style: PageStyle
@@ -41,50 +38,62 @@ class Process:
     reasoner: Reasoner
 
     async def __call__(self, sample: Sample) -> Outcome:
-        """Raises BuildStopped (a teacher that can't be used), BudgetReached (where the budget is to stop the build)."""
+        """Process one sample.
+
+        Raises BuildStopped if a teacher is unusable, BudgetReached if the budget is spent and `budget.then` is `stop`.
+        """
         pages = self.paginate(sample.context)
-        phase = Phase("judge")
         try:
-            return await self._run(sample, pages, phase)
+            return await self._run(sample, pages)
+        except Rejected as rejected:
+            return self._rejected(sample, pages, sample.reject(rejected.reason, rejected.detail))
+
+    async def _run(self, sample: Sample, pages: Sequence[PageSpan]) -> Outcome:
+        if len(pages) > self.config.max_pages:
+            raise Rejected("too_many_pages", f"{len(pages)} pages, {self.config.max_pages} allowed")
+        with self._teacher_errors("judge"):
+            relevance = await self._relevance(sample, pages)
+        if isinstance(relevance, Rejection):
+            return self._rejected(sample, pages, relevance)
+        problem = self._page_problem(sample, relevance.pages)
+        if problem is not None:
+            return self._rejected(sample, pages, problem, relevance)
+        with self._teacher_errors("reason"):
+            reasoning = await self.reasoner(sample, pages, relevance.pages)
+        if isinstance(reasoning, Reasoning):
+            return self._assembled(sample, pages, relevance, reasoning)
+        replacement = self._template_replacement(sample, pages, relevance, reasoning)
+        if replacement is None:
+            return self._rejected(sample, pages, reasoning, relevance)
+        # The collector decides whether the replacement is kept, so the outcome carries the teacher's rejection along.
+        outcome = self._assembled(sample, pages, relevance, replace(replacement, notes=dict(reasoning.notes)))
+        return replace(outcome, instead_of=reasoning)
+
+    @contextlib.contextmanager
+    def _teacher_errors(self, phase: Literal["judge", "reason"]) -> Iterator[None]:
+        """Convert errors of the teacher of this phase: reject the sample if others can continue, else stop the build."""
+        try:
+            yield
         except TeacherError as error:
             if error.fatal:
-                raise BuildStopped(f"the {phase.name} teacher cannot be used: {error}") from None
-            return self._outcome(sample, pages, sample.reject(f"{phase.name}_failed", str(error)))
+                raise BuildStopped(f"the {phase} teacher cannot be used: {error}") from None
+            raise Rejected(f"{phase}_failed", str(error)) from None
         except BudgetReached:
             if self.config.budget.then == "stop":
                 raise
-            return self._outcome(sample, pages, sample.reject("budget"))
-
-    async def _run(self, sample: Sample, pages: Sequence[PageSpan], phase: Phase) -> Outcome:
-        if len(pages) > self.config.max_pages:
-            rejection = sample.reject("too_many_pages", f"{len(pages)} pages, {self.config.max_pages} allowed")
-            return self._outcome(sample, pages, rejection)
-        relevance = await self._relevance(sample, pages)
-        if isinstance(relevance, Rejection):
-            return self._outcome(sample, pages, relevance)
-        problem = self._page_problem(sample, relevance.pages)
-        if problem is not None:
-            return self._outcome(sample, pages, problem, relevance)
-        phase.name = "reason"
-        reasoning = await self.reasoner(sample, pages, relevance.pages)
-        instead_of = None
-        if isinstance(reasoning, Rejection):
-            instead_of, rescued = reasoning, self._rescue(sample, pages, relevance, reasoning)
-            if rescued is None:
-                return self._outcome(sample, pages, instead_of, relevance)
-            reasoning = rescued
-        return self._assembled(sample, pages, relevance, reasoning, instead_of)
+            raise Rejected("budget") from None
 
     async def _relevance(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
+        """Return the necessary pages and, unless the evidence itself is the judge, their agreement with it."""
         if not sample.answerable:
             return Relevance(())
         found = await self.judge(sample, pages)
         if isinstance(found, Rejection) or self.judge.name == "gold":
-            return found  # comparing gold with gold would say nothing
+            return found
         return replace(found, agreement=agreement(found.pages, gold_pages(sample, pages), pages))
 
     def _page_problem(self, sample: Sample, relevant: Sequence[int]) -> Rejection | None:
-        """Why a sample with these necessary pages is not kept; None where it is."""
+        """Return a rejection if the number of necessary pages is 0 or above the limit."""
         limit = self.config.judge.max_relevant_pages
         if sample.answerable and not relevant:
             return sample.reject("no_relevant_pages")
@@ -92,33 +101,22 @@ class Process:
             return sample.reject("too_many_relevant", f"{len(relevant)} pages, {limit} allowed")
         return None
 
-    def _rescue(
+    def _template_replacement(
         self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, rejection: Rejection
     ) -> Reasoning | None:
-        """Distributed evidence that the teacher failed on, told by the template, where a share of it is wanted."""
+        """Return template reasoning for a sample with distributed evidence on which the teacher failed, or None."""
         spec = self.config.assemble
         if spec.distributed_share == 0 or len(relevance.pages) < spec.distributed_pages or not sample.evidence:
             return None
-        if rejection.reason not in (
-            "answer_differs",
-            "reason_truncated",
-            "no_reasoning",
-            "reason_empty",
-            "reason_refused",
-        ):
+        if rejection.reason not in _REPLACEABLE:
             return None
-        told = template_reasoning(sample, pages, relevance.pages)
-        return None if isinstance(told, Rejection) else told
+        reasoning = template_reasoning(sample, pages, relevance.pages)
+        return None if isinstance(reasoning, Rejection) else reasoning
 
     def _assembled(
-        self,
-        sample: Sample,
-        pages: Sequence[PageSpan],
-        relevance: Relevance,
-        reasoning: Reasoning,
-        instead_of: Rejection | None,
+        self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance, reasoning: Reasoning
     ) -> Outcome:
-        told = assemble(
+        trajectories = assemble(
             sample,
             pages,
             relevance.pages,
@@ -128,68 +126,66 @@ class Process:
             seed=self.config.seed,
             judged_by="none" if not sample.answerable else self.judge.name,
         )
-        notes = instead_of.notes if instead_of else reasoning.notes
-        return self._outcome(sample, pages, None, relevance, notes, told, instead_of=instead_of)
+        return replace(self._outcome(sample, pages, relevance, reasoning.notes), trajectories=trajectories)
 
-    def _outcome(
+    def _rejected(
         self,
         sample: Sample,
         pages: Sequence[PageSpan],
-        rejection: Rejection | None,
+        rejection: Rejection,
         relevance: Relevance | None = None,
-        notes: Mapping[str, int] | None = None,
-        trajectories: Mapping[str, Trajectory] | None = None,
-        *,
-        instead_of: Rejection | None = None,
     ) -> Outcome:
+        return replace(self._outcome(sample, pages, relevance, rejection.notes), rejection=rejection)
+
+    def _outcome(
+        self, sample: Sample, pages: Sequence[PageSpan], relevance: Relevance | None, notes: Mapping[str, int]
+    ) -> Outcome:
+        """Return an outcome with the facts that rejected and assembled samples share."""
         return Outcome(
             source=sample.source,
             id=sample.id,
-            rejection=rejection,
-            trajectories=trajectories or {},
-            instead_of=instead_of,
             split=self._split(sample),
             pages=len(pages),
             vision_tokens=sum(page.vision_tokens for page in pages),
             relevant_pages=len(relevance.pages) if relevance else 0,
             agreement=relevance.agreement if relevance else None,
-            notes={
-                **(relevance.notes if relevance else {}),
-                **(rejection.notes if rejection else {}),
-                **(notes or {}),
-            },
+            notes={**(relevance.notes if relevance else {}), **notes},
         )
 
     def _split(self, sample: Sample) -> str:
         share = self.config.validation_share
-        # a document that is told by its text is hashed for its key: only where it matters
+        # `document_key` may hash the whole context, so it is read only if there is a validation split.
         return "validation" if share and chance(self.config.seed, "split", sample.document_key) < share else "train"
 
 
 class Tools:
-    """What processing needs from outside, opened for one build and closed after it: ledger and teachers."""
+    """The external resources of one build: the ledger and the teachers. Close them after the build."""
 
     def __init__(self, config: BuildConfig, *, shared_ledger: bool = False) -> None:
+        """Open the ledger and the teachers that the configuration uses.
+
+        `shared_ledger` is for workers of one run: they append to a file whose lock the run itself holds. Raises
+        InputError if another process holds the ledger.
+        """
         self.config = config
         budget = Budget(config.budget.max_calls, config.budget.max_tokens, config.budget.max_usd)
-        wanted = [("judge", config.judge.teacher if config.judge.kind == "teacher" else None)]
-        wanted.append(("reason", config.reason.teacher if config.reason.kind == "teacher" else None))
+        phases = {"judge": config.judge, "reason": config.reason}
+        specs = {role: phase.teacher for role, phase in phases.items() if phase.kind == "teacher" and phase.teacher}
         self.ledger: Ledger | None = None
         self.teachers: dict[str, Teacher] = {}
-        if any(spec for _, spec in wanted):
-            self.ledger = Ledger(Path(config.out) / LEDGER_NAME, shared=shared_ledger)
-            self.teachers = {
-                role: open_teacher(spec, self.ledger, budget, role=role) for role, spec in wanted if spec is not None
-            }
+        if specs:
+            ledger = self.ledger = Ledger(Path(config.out) / LEDGER_NAME, shared=shared_ledger)
+            self.teachers = {role: open_teacher(spec, ledger, budget, role=role) for role, spec in specs.items()}
 
     async def close(self) -> None:
+        """Close the teachers' connections, then the ledger."""
         for teacher in self.teachers.values():
             await teacher.close()
         if self.ledger is not None:
             self.ledger.close()
 
     def process(self, paginate: Paginate | None = None) -> Process:
-        """The process of the configuration. Raises InputError for an unknown style."""
+        """Return the process of the configuration. Raises InputError if the page style is unknown."""
         config = self.config
         style = resolve_style(config.style)
         return Process(config, style, paginate or layout_pages(style), self._judge(), self._reasoner())
@@ -206,5 +202,5 @@ class Tools:
 
 
 async def outcome_of(item: Item, process: Process) -> Outcome:
-    """What becomes of an item: a sample is processed, a rejection is only counted."""
+    """Return the outcome of an item: process a sample, or wrap the rejection. Raises what `process` raises."""
     return await process(item) if isinstance(item, Sample) else Outcome(item.source, item.id, item)

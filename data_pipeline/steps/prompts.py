@@ -1,6 +1,7 @@
-"""What the reasoning teacher is asked, and how its replies are read: pure text in, reasoning or nothing out.
+"""Prompts of the reasoning teacher and the parser of its replies, as pure functions over text.
 
-What the judge of pages is asked stands in `seer.teaching.verdicts`, since evaluation asks the same.
+The prompts are part of the key of a teacher call: changing one invalidates the calls in existing ledgers. The prompts of
+the page judge are in `seer.teaching.verdicts`, because evaluation uses them too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _ANSWER_FORMS = {
 
 
 def reason_messages(question: str, kind: str, context: str, selected: list[tuple[int, str]]) -> list[Message]:
-    """Ask for reasoning and answer. The gold answer is not an argument, so it cannot leak."""
+    """Return the messages that request reasoning and an answer. The gold answer is not an argument, so it cannot leak.
+
+    `kind` is the type of the answer; `selected` holds number and text of each necessary page. Untrusted text is escaped.
+    """
     pages = "\n".join(f"Text from image {number}: {CHAT_LITERALS.neutralise(text)}" for number, text in selected)
     user = (
         f"--- document begins ---\n{CHAT_LITERALS.neutralise(context)}\n--- document ends ---\n\n"
@@ -38,7 +42,7 @@ def reason_messages(question: str, kind: str, context: str, selected: list[tuple
 
 @dataclass(frozen=True)
 class ParsedReasoning:
-    """Thinking and answer; or why there are none, as a rejection reason."""
+    """The thinking and the answer of a reply, or in `problem` the rejection reason if it is unusable."""
 
     think: str = ""
     answer: str = ""
@@ -54,20 +58,27 @@ _REFUSAL = re.compile(
 
 
 def parse_reasoning(text: str, think: str = "", finish: str = "stop") -> ParsedReasoning:
-    """Thinking and answer of a reply. `think`: what the server sent apart."""
+    """Split a reply into thinking and answer.
+
+    Args:
+        text: The text of the reply, which may hold the thinking in <think> tags or before the word "Answer:".
+        think: The thinking, if the server returned it separately.
+        finish: The server's finish reason; `length` means that the reply was cut.
+    """
     if not text.strip() and not think.strip():
         return ParsedReasoning(problem="reason_empty")
-    said = strip_thinking(text)
-    if said is None or (finish == "length" and not think):
+    visible = strip_thinking(text)  # None if the thinking was not closed
+    if visible is None or (finish == "length" and not think):
         return ParsedReasoning(problem="reason_truncated")
     if not think and "</think>" in text:
         think = text.rpartition("</think>")[0].replace("<think>", "").replace("</think>", "")
-    marks = list(_ANSWER_MARK.finditer(said))
+    marks = list(_ANSWER_MARK.finditer(visible))
     if marks:
-        answer, before = said[marks[-1].end() :], said[: marks[-1].start()]
+        # The last mark counts: a reply may quote the word "Answer:" while it reasons.
+        answer, before = visible[marks[-1].end() :], visible[: marks[-1].start()]
         think = think or before
     else:
-        answer = said
+        answer = visible
     answer = CHAT_LITERALS.restore(answer).strip("\r\n").rstrip()
     if finish == "length":
         return ParsedReasoning(problem="reason_truncated")
@@ -80,10 +91,11 @@ def parse_reasoning(text: str, think: str = "", finish: str = "stop") -> ParsedR
     return ParsedReasoning(think=CHAT_LITERALS.restore(think).strip(), answer=answer)
 
 
-# ── Do two answers mean the same? ────────────────────────────────────────────────────────────────
+# ── Comparing answers ────────────────────────────────────────────────────────────────────────────
 
 
 def same_answer_messages(question: str, answers: tuple[str, ...], given: str) -> list[Message]:
+    """Return the messages that ask whether `given` has the meaning of one of the gold answers (the first ten)."""
     system = (
         "You compare answers. Reply with one word: YES if the given answer means the same as a correct one, else NO."
     )

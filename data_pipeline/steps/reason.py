@@ -1,10 +1,10 @@
-"""Phase 2: the reasoning between retrieved text and answer.
+"""Phase 2: write the reasoning between the retrieved text and the answer.
 
-`TeacherReasoner` asks a model that sees question, document and selected pages, never the gold answer; a reply is kept
-only if its answer is the gold one (`data_pipeline.steps.filter`).
+`TeacherReasoner` asks a model that sees the question, the document and the selected pages, but never the gold answer. A
+reply is kept only if its answer equals a gold answer (`data_pipeline.steps.filter`).
 
-`TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence that carries the evidence, and ends
-with the gold answer. Its records say `reason = template`, so that nobody takes them for a model's thinking.
+`TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence with the evidence, and ends with the
+gold answer. Its records have the provenance `reason = template`, which distinguishes them from a model's thinking.
 """
 
 from __future__ import annotations
@@ -32,28 +32,32 @@ MAX_QUOTE_CHARS = 300
 
 @dataclass(frozen=True)
 class Reasoning:
-    """What the model is to think and to answer."""
+    """The thinking and the answer that the model learns."""
 
     think: str
     answer: str
     made_by: str
+    """`template`, or teacher:MODEL."""
     notes: dict[str, int] = field(default_factory=dict)
+    """Counters, such as the replies drawn."""
     quotes: tuple[tuple[int, str], ...] = ()
-    """Of reasoning by quotation: page and quote of each line, so that it can be told call by call."""
+    """For template reasoning: page number and quote of each line, so that it can be distributed over several calls."""
 
 
 class Reasoner(Protocol):
-    """Reasons over the pages that were found necessary."""
+    """Reasons over the necessary pages of a sample."""
 
     name: str
 
     async def __call__(
         self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
-    ) -> Reasoning | Rejection: ...
+    ) -> Reasoning | Rejection:
+        """Return the reasoning, or a rejection if none leads to a gold answer."""
+        ...
 
 
 class TeacherReasoner:
-    """Draws replies from a model until one answers right."""
+    """Draws replies from a model until one has a correct answer."""
 
     name = "teacher"
 
@@ -73,23 +77,21 @@ class TeacherReasoner:
             notes["reason_replies"] += 1
             if reply.error:
                 reason = "too_long_for_teacher" if is_too_long(reply.error) else "reason_failed"
-                return sample.reject(reason, reply.error).noting(notes)
+                return sample.reject(reason, reply.error).with_notes(notes)
             parsed = parse_reasoning(reply.text, reply.think, reply.finish)
             if not parsed.problem:
-                gold = await self._right(sample, parsed.answer, notes)
+                gold = await self._gold_answer(sample, parsed.answer, notes)
                 if gold is not None:
                     return Reasoning(parsed.think, gold, f"teacher:{self._teacher.spec.model}", dict(notes))
-            # a wrong answer says more about a record than an unreadable one
+            reply_problem = parsed.problem or "answer_differs"
+            notes[reply_problem] += 1
+            # Of several bad replies, report a wrong answer first: it tells more about the record than a malformed reply.
             if problem != "answer_differs":
-                problem, detail = (
-                    parsed.problem or "answer_differs",
-                    f"{parsed.answer[:80]!r}, gold {sample.answers[0][:80]!r}",
-                )
-            notes[parsed.problem or "answer_differs"] += 1
-        return sample.reject(problem, detail).noting(notes)
+                problem, detail = reply_problem, f"{parsed.answer[:80]!r}, gold {sample.answers[0][:80]!r}"
+        return sample.reject(problem, detail).with_notes(notes)
 
-    async def _right(self, sample: Sample, answer: str, notes: Counter[str]) -> str | None:
-        """The gold answer that this one equals, in the gold spelling; None where it equals none."""
+    async def _gold_answer(self, sample: Sample, answer: str, notes: Counter[str]) -> str | None:
+        """Return the gold answer, in its own spelling, that this answer equals, or None."""
         match = matching_answer(sample, answer, self._spec)
         if match is not None:
             notes[f"right_by_{match.rule}"] += 1
@@ -104,7 +106,7 @@ class TeacherReasoner:
 
 
 class TemplateReasoner:
-    """Quotes the evidence of each relevant page and concludes with the gold answer."""
+    """Quotes the evidence on each relevant page and concludes with the gold answer."""
 
     name = "template"
 
@@ -115,7 +117,10 @@ class TemplateReasoner:
 
 
 def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]) -> Reasoning | Rejection:
-    """Reasoning by quotation. Rejects samples in which there is nothing short to quote."""
+    """Return reasoning that quotes the evidence, or a rejection if no sentence supports the answer.
+
+    Summaries and code are always rejected, because they do not follow from single sentences.
+    """
     wording = CHINESE if is_chinese(sample.question) else ENGLISH
     answer = sample.answers[0]
     if not sample.answerable:
@@ -132,20 +137,20 @@ def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequ
 
 
 def thoughts(sample: Sample, reasoning: Reasoning, rounds: Sequence[tuple[int, ...]]) -> list[str]:
-    """What is thought after each call's pages were read; "" for nothing.
+    """Return the thought that follows each round, or "" for a round without one.
 
-    A quotation follows the call that brought its page, so that the next call rests on what is written; a model's reasoning
-    is one piece and stands at the end.
+    A quote follows the round that retrieved its page, so the next call can build on it. A model's reasoning cannot be
+    split and follows the last round.
     """
-    *before, last = [[quote for quote in reasoning.quotes if quote[0] in numbers] for numbers in rounds]
+    *earlier, last = [[quote for quote in reasoning.quotes if quote[0] in numbers] for numbers in rounds]
     if not last:
-        return [*[""] * len(before), reasoning.think]
+        return [*[""] * len(earlier), reasoning.think]
     wording = CHINESE if is_chinese(sample.question) else ENGLISH
-    return [*(quoted_lines(quotes, wording) for quotes in before), quoted_reasoning(last, reasoning.answer, wording)]
+    return [*(quoted_lines(quotes, wording) for quotes in earlier), quoted_reasoning(last, reasoning.answer, wording)]
 
 
 def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:
-    """The sentence on this page, within the evidence, that shares most words with question and answers."""
+    """Return the evidence sentence on this page that shares most words with the question and the answers, or ""."""
     found = [
         sentence
         for start, end in spans
@@ -162,28 +167,30 @@ _SENTENCE_END = re.compile(r"[.!?]\s+|[。！？]|\n+")
 
 
 def _sentences(text: str, start: int, end: int, page: PageSpan) -> list[str]:
-    """Sentences of the page that [start, end) touches, in one line each, at most MAX_QUOTE_CHARS long."""
-    stretch = text[page.start : page.end]
+    """Return the sentences of the page that overlap [start, end), cut to MAX_QUOTE_CHARS characters."""
+    page_text = text[page.start : page.end]
     start, end = start - page.start, end - page.start
-    sentences, at = [], 0
-    for match in _SENTENCE_END.finditer(stretch):
-        # a full stop belongs to its sentence, a newline to none
-        stop = match.start() + (not match[0].isspace())
-        if stop > start and at < end:
-            sentences.append(stretch[at:stop])
-        at = match.end()
-        if at >= end:
+    sentences, sentence_start = [], 0
+    for match in _SENTENCE_END.finditer(page_text):
+        # A punctuation mark is the last character of its sentence; a newline belongs to no sentence.
+        sentence_end = match.start() + (not match[0].isspace())
+        if sentence_end > start and sentence_start < end:
+            sentences.append(page_text[sentence_start:sentence_end])
+        sentence_start = match.end()
+        if sentence_start >= end:
             break
-    if at < end:
-        sentences.append(stretch[at:])
+    if sentence_start < end:
+        sentences.append(page_text[sentence_start:])
     stripped = (sentence.strip()[:MAX_QUOTE_CHARS] for sentence in sentences)
+    # The template sets quotes in curly quotation marks, so those inside a quote become straight.
     return [sentence.replace("“", '"').replace("”", '"') for sentence in stripped if sentence]
 
 
 def _words(text: str) -> set[str]:
-    """Words of spaced scripts, characters of Chinese and Japanese."""
+    """Return words, and single characters of Chinese and Japanese, which do not separate words."""
     return set(re.findall(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9fff]+", text.casefold()))
 
 
 def is_chinese(text: str) -> bool:
+    """Return whether more than half of the word characters are Chinese."""
     return not text.isascii() and len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))

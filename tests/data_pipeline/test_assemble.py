@@ -39,7 +39,7 @@ def tell(relevant: tuple[int, ...] = (1, 3), **spec: object) -> dict[str, Trajec
     return assemble(SAMPLE, PAGES, relevant, REASONING, style=STYLE, spec=wanted, seed=0, judged_by="gold")
 
 
-def test_pages_are_those_that_readers_draw() -> None:
+def test_layout_pages_match_drawn_pages() -> None:
     document = render_text(CONTEXT, STYLE)
     assert [(page.number, page.start, page.end) for page in document.pages] == [
         (p.number, p.start, p.end) for p in PAGES
@@ -48,7 +48,7 @@ def test_pages_are_those_that_readers_draw() -> None:
     assert PAGES[0].vision_tokens == 630
 
 
-def test_select_is_the_whole_protocol() -> None:
+def test_assemble_select_form_has_every_turn() -> None:
     told = tell()["select"]
     assert [turn.kind for turn in told.turns] == ["prompt", "call", "observation", "think", "answer"]
     prompt, call, seen, think, answer = told.turns
@@ -68,7 +68,7 @@ def test_select_is_the_whole_protocol() -> None:
     }
 
 
-def test_the_other_forms() -> None:
+def test_assemble_other_forms_omit_retrieved_text() -> None:
     told = tell(forms=("select", "iso_control", "without_retrieve"))
     assert [turn.kind for turn in told["iso_control"].turns] == ["prompt", "think", "answer"]
     acknowledged = told["without_retrieve"].turns[2]
@@ -77,13 +77,13 @@ def test_the_other_forms() -> None:
     assert told["iso_control"].id == told["select"].id
 
 
-def test_nothing_selected_is_said_so() -> None:
+def test_assemble_empty_selection_has_acknowledgement() -> None:
     told = tell(relevant=())["select"]
     assert told.turns[1].pages == ()
     assert told.turns[2].text.startswith("You selected no images.")
 
 
-def test_rounds_follow_the_hops_of_the_evidence() -> None:
+def test_assemble_multi_round_follows_evidence_hops() -> None:
     last = pages_of([(7000, 7010)], PAGES)
     told = tell(relevant=(1, *last), multi_round_share=1.0)["select"]
     assert [turn.pages for turn in told.turns if turn.kind == "call"] == [last, (1,)]
@@ -98,7 +98,7 @@ def test_rounds_follow_the_hops_of_the_evidence() -> None:
     ]
 
 
-def test_quotations_are_told_call_by_call() -> None:
+def test_assemble_multi_round_places_each_quote_after_its_call() -> None:
     last = pages_of([(7000, 7010)], PAGES)
     relevant = (1, *last)
     reasoning = template_reasoning(SAMPLE, PAGES, relevant)
@@ -120,7 +120,7 @@ def test_quotations_are_told_call_by_call() -> None:
 
 @settings(deadline=None)
 @given(st.sets(st.integers(1, 12), min_size=1), st.lists(st.tuples(st.integers(0, 119), st.integers(0, 3)), max_size=5))
-def test_rounds_hold_every_page_once(relevant: set[int], marked: list[tuple[int, int]]) -> None:
+def test_selection_rounds_contain_every_page_once(relevant: set[int], marked: list[tuple[int, int]]) -> None:
     evidence = tuple(Evidence(start, start + 1, hop) for start, hop in marked) or None
     sample = Sample(id="1", source="s", question="?", context="x" * 120, answers=("a",), evidence=evidence)
     rounds = selection_rounds(sample, fixed_pages(10)(sample.context), sorted(relevant), share=1.0, seed=0)
@@ -129,7 +129,7 @@ def test_rounds_hold_every_page_once(relevant: set[int], marked: list[tuple[int,
         assert parse_call(render_call(pages), range(1, 13)).deviations == ()
 
 
-def test_the_share_of_rounds_is_kept() -> None:
+def test_selection_rounds_respect_the_share() -> None:
     several = 0
     for n in range(400):
         sample = Sample(id=str(n), source="s", question="?", context="x" * 40, answers=("a",))
@@ -138,7 +138,7 @@ def test_the_share_of_rounds_is_kept() -> None:
 
 
 @pytest.mark.parametrize("form", ["select", "iso_control", "without_retrieve"])
-def test_the_encoder_reads_every_form_and_text_from_outside_stays_text(form: str) -> None:
+def test_assemble_every_form_encodes_untrusted_text_as_text(form: str) -> None:
     told = tell(forms=(form,))[form]
     document = render_text(told.source, told.style)
     sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}

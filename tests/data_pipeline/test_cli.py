@@ -45,7 +45,9 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return out
 
 
-def test_build_verify_stats(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_and_stats_report_records(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = run(monkeypatch, capsys, "verify", built, "--json")
     assert code == 0
     assert json.loads(out)[str(built / "train")]["rows"] == 6
@@ -55,7 +57,7 @@ def test_build_verify_stats(built: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert json.loads(out)["written"] == 6
 
 
-def test_build_from_a_configuration_with_overrides(
+def test_build_command_applies_overrides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_world(tmp_path / "train.jsonl", 6)
@@ -74,7 +76,7 @@ def test_build_from_a_configuration_with_overrides(
     assert "already built" in out
 
 
-def test_a_gallery_and_an_export_are_named_in_json(
+def test_show_and_export_with_json_print_their_output(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(monkeypatch, capsys, "show", built, "--limit", 2, "--json")
@@ -86,14 +88,14 @@ def test_a_gallery_and_an_export_are_named_in_json(
 @pytest.mark.parametrize(
     "path", sorted((Path(__file__).parents[2] / "configs").glob("data-*.toml")), ids=lambda path: path.stem
 )
-def test_the_configurations_that_ship_are_valid(path: Path) -> None:
+def test_shipped_configuration_is_valid(path: Path) -> None:
     config = load_config(BuildConfig, path)
     assert all(source.kind in SOURCES or source.kind == "table" for source in config.sources)
     for source in config.sources:
         check_split(source)
 
 
-def test_a_configuration_takes_another_input(
+def test_build_command_with_input_replaces_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_world(tmp_path / "world.jsonl", 6)
@@ -138,7 +140,7 @@ def test_a_configuration_takes_another_input(
         (["guard", "nowhere", "--out", "x.npz"], "no data at 'nowhere'"),
     ],
 )
-def test_mistakes_end_with_2_and_one_clear_line(
+def test_command_with_wrong_arguments_exits_with_2_and_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -152,7 +154,9 @@ def test_mistakes_end_with_2_and_one_clear_line(
     assert "Traceback" not in error + out
 
 
-def test_damage_is_found(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_damaged_shard_fails(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     part = built / "train" / "part-00000.parquet"
     data = bytearray(part.read_bytes())
     data[500] ^= 1
@@ -162,7 +166,9 @@ def test_damage_is_found(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "sha256" in error
 
 
-def test_sources_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sources_command_lists_known_sources(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, out, _ = run(monkeypatch, capsys, "sources")
     assert "musique" in out
     assert "--map" in out
@@ -170,7 +176,7 @@ def test_sources_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert json.loads(out)["hotpotqa"]["in_paper"] is True
 
 
-def test_a_benchmark_is_hashed_and_used(
+def test_guard_command_writes_index_that_build_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_world(tmp_path / "train.jsonl", 3)
@@ -197,7 +203,7 @@ def test_a_benchmark_is_hashed_and_used(
     assert "No guard was set" not in (tmp_path / "o" / "README.md").read_text()
 
 
-def test_the_command_starts_quickly_and_without_heavy_libraries() -> None:
+def test_cli_import_loads_no_heavy_library() -> None:
     program = (
         "import sys; import data_pipeline.cli;"
         "bad = {'torch', 'transformers', 'vllm', 'ray', 'datasets', 'pyarrow', 'aiohttp'} & set(sys.modules);"
@@ -228,7 +234,7 @@ class _Reader(HTMLParser):
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>&lt;b&gt;</span>"
 
 
-def test_untrusted_text_never_becomes_html() -> None:
+def test_gallery_escapes_untrusted_text() -> None:
     turns = (
         Turn(kind="prompt", text=EVIL, pages=(1,)),
         Turn(kind="think", text=EVIL),
@@ -245,7 +251,7 @@ def test_untrusted_text_never_becomes_html() -> None:
     assert reader.text.count(EVIL) >= 8
 
 
-def test_show_writes_a_gallery(
+def test_show_command_writes_gallery(
     built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = run(monkeypatch, capsys, "show", built, "--limit", 2, "--first", 1)
@@ -266,7 +272,7 @@ def test_show_writes_a_gallery(
 
 
 @pytest.mark.parametrize("form", ["llamafactory", "swift", "trl"])
-def test_exports_hold_messages_and_images(
+def test_export_writes_messages_and_images(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     target = tmp_path / form
@@ -296,7 +302,7 @@ def test_exports_hold_messages_and_images(
     assert "export already" in error
 
 
-def test_exported_text_spells_neither_placeholders_nor_control_tokens(
+def test_export_escapes_placeholders_and_control_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = (

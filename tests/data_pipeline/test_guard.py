@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 
 from data_pipeline.records import Sample
 from data_pipeline.settings import GuardSpec, SourceSpec
-from data_pipeline.sources.registry import load
+from data_pipeline.sources.registry import load_source
 from data_pipeline.steps.guard import BenchmarkIndex, Guard
-from data_pipeline.steps.ngrams import QUESTION_GRAM_CHARS, Grams, RollingHash, context_grams, fenced, grams, levelled
+from data_pipeline.steps.ngrams import (
+    QUESTION_GRAM_CHARS,
+    Grams,
+    RollingHash,
+    context_grams,
+    distinct_grams,
+    letters,
+    with_sentinel,
+)
 from seer.errors import DocumentNotFound, InputError
 
 
@@ -54,7 +62,7 @@ def reason(guard: Guard, item: Sample) -> str:
     return found.reason if found else ""
 
 
-def test_questions_are_found_whatever_their_case_and_marks(tmp_path: Path) -> None:
+def test_guard_rejects_leaked_question_despite_case_and_marks(tmp_path: Path) -> None:
     guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec())
     question = f"What colour is the {words(2, 3)} of {words(52, 2)}?"
     assert reason(guard, sample(question)) == "leaked_question"
@@ -65,7 +73,7 @@ def test_questions_are_found_whatever_their_case_and_marks(tmp_path: Path) -> No
     assert reason(guard, sample("Who?")) == ""
 
 
-def test_contexts_are_found_in_part(tmp_path: Path) -> None:
+def test_guard_rejects_context_with_large_overlap(tmp_path: Path) -> None:
     guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec(max_context_overlap=0.5))
     leaked = words(103, 800)
     assert reason(guard, sample(context=leaked)) == "leaked_context"
@@ -78,7 +86,7 @@ def test_contexts_are_found_in_part(tmp_path: Path) -> None:
     assert report["benchmark_records"] == 8
 
 
-def test_fixed_questions_of_a_source_are_not_compared(tmp_path: Path) -> None:
+def test_guard_ignores_fixed_question_of_a_source(tmp_path: Path) -> None:
     folder = benchmark(tmp_path)
     with (folder / "tasks.jsonl").open("a") as file:
         file.write(json.dumps({"input": "What is the next line of this code?", "context": "x"}) + "\n")
@@ -86,7 +94,7 @@ def test_fixed_questions_of_a_source_are_not_compared(tmp_path: Path) -> None:
     assert reason(guard, replace(sample("What is the next line of this code?"), kind="code")) == ""
 
 
-def test_an_index_is_saved_and_loaded_unchanged(tmp_path: Path) -> None:
+def test_index_saved_and_loaded_is_unchanged(tmp_path: Path) -> None:
     index = BenchmarkIndex.from_folder(benchmark(tmp_path))
     index.save(tmp_path / "a.npz")
     index.save(tmp_path / "b.npz")
@@ -97,11 +105,11 @@ def test_an_index_is_saved_and_loaded_unchanged(tmp_path: Path) -> None:
     assert loaded.records == index.records
 
 
-def test_bad_indices_and_benchmarks_are_named(tmp_path: Path) -> None:
+def test_index_load_rejects_invalid_files(tmp_path: Path) -> None:
     with pytest.raises(DocumentNotFound, match=r"gone\.npz"):
         BenchmarkIndex.load(tmp_path / "gone.npz")
     (tmp_path / "bad.npz").write_bytes(b"no")
-    with pytest.raises(InputError, match="no guard index"):
+    with pytest.raises(InputError, match="not a guard index"):
         BenchmarkIndex.load(tmp_path / "bad.npz")
     (tmp_path / "rows.jsonl").write_text('{"question": "x"}\n')
     with pytest.raises(InputError, match="'context'"):
@@ -113,24 +121,24 @@ def test_bad_indices_and_benchmarks_are_named(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=200), st.integers(1, 12))
-def test_grams_equal_those_taken_one_by_one(text: str, length: int) -> None:
-    codes = levelled(text)
+def test_distinct_grams_match_naive_windows(text: str, length: int) -> None:
+    codes = letters(text)
     runs = {tuple(codes[i : i + length].tolist()) for i in range(len(codes) - length + 1)}
-    assert len(grams(text, length)) == len(runs)
+    assert len(distinct_grams(text, length)) == len(runs)
 
 
 @settings(deadline=None)
 @given(st.text(min_size=20, max_size=300), st.text(max_size=50), st.text(max_size=50))
-def test_a_text_inside_another_overlaps_wholly(text: str, before: str, after: str) -> None:
-    inside = grams(text, 8)
+def test_fractions_in_for_contained_text_is_one(text: str, before: str, after: str) -> None:
+    inside = distinct_grams(text, 8)
     if len(inside):
-        index = fenced(grams(before + text + after, 8))
-        assert Grams(inside, np.zeros(len(inside), np.intp)).shares_in(index, 1) == [1.0]
+        index = with_sentinel(distinct_grams(before + text + after, 8))
+        assert Grams(inside, np.zeros(len(inside), np.intp)).fractions_in(index, 1) == [1.0]
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
-def test_case_space_and_marks_change_nothing(text: str) -> None:
+def test_context_grams_ignore_case_space_and_marks(text: str) -> None:
     if all(character.casefold() == character.lower() for character in text):
         changed = " -- ".join(text)
         assert np.array_equal(context_grams([text]).hashes, context_grams([changed]).hashes)
@@ -138,21 +146,21 @@ def test_case_space_and_marks_change_nothing(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="aBcd ,坦伯河", max_size=400), min_size=1, max_size=6), st.integers(0, 63))
-def test_texts_overlap_together_as_they_do_alone(texts: list[str], chosen: int) -> None:
+def test_overlaps_of_batch_match_single_samples(texts: list[str], chosen: int) -> None:
     known = ["nothing", *(text[:200] for number, text in enumerate(texts) if chosen >> number & 1)]
-    hashes = RollingHash([levelled(text) for text in known])
-    grams_of = (hashes.wholes(), hashes.grams(QUESTION_GRAM_CHARS).hashes, context_grams(known).hashes)
+    hashes = RollingHash([letters(text) for text in known])
+    grams_of = (hashes.whole_texts(), hashes.grams(QUESTION_GRAM_CHARS).hashes, context_grams(known).hashes)
     guard = Guard(BenchmarkIndex(*(np.unique(each) for each in grams_of), records=len(known)), GuardSpec())
     samples = [sample(question=text, context=text) for text in texts]
     assert guard.overlaps(samples) == [guard.overlaps([one])[0] for one in samples]
 
 
-def test_sampling_keeps_about_a_sixteenth() -> None:
+def test_context_grams_sample_one_in_sixteen() -> None:
     text = words(1, 20_000)
-    assert 0.05 < len(context_grams([text]).hashes) / len(levelled(text)) < 0.075
+    assert 0.05 < len(context_grams([text]).hashes) / len(letters(text)) < 0.075
 
 
-def test_longbench_guards_against_itself(shared_data: Path) -> None:
+def test_guard_rejects_longbench_contexts(shared_data: Path) -> None:
     folder = shared_data / "longbench" / "samples"
     guard = Guard(BenchmarkIndex.from_folder(folder), GuardSpec())
     leaked = checked = 0
@@ -164,7 +172,7 @@ def test_longbench_guards_against_itself(shared_data: Path) -> None:
     assert leaked == checked == 25
 
 
-def test_records_taken_from_longbench_are_refused_and_those_of_other_sources_pass(shared_data: Path) -> None:
+def test_guard_rejects_only_sources_rebuilt_from_longbench(shared_data: Path) -> None:
     """The shape samples of GovReport and LCC were rebuilt from LongBench: every one of them is a leak."""
     guard = Guard(BenchmarkIndex.from_folder(shared_data / "longbench" / "samples"), GuardSpec())
     refused = {}
@@ -176,6 +184,6 @@ def test_records_taken_from_longbench_are_refused_and_those_of_other_sources_pas
     ):
         path = shared_data / "train_sources" / f"{name}.jsonl"
         spec = SourceSpec(kind=kind, path=str(path), split="dev", allow_other_splits=True)
-        samples = [item for item in load(spec) if isinstance(item, Sample)]
+        samples = [item for item in load_source(spec) if isinstance(item, Sample)]
         refused[kind] = (sum(guard.check(item) is not None for item in samples), len(samples))
     assert refused == {"gov_report": (12, 12), "lcc_python": (26, 26), "hotpotqa": (0, 40), "2wikimqa": (0, 20)}

@@ -127,7 +127,7 @@ def teacher_says(body: Body, n: int) -> Say:
     return Say(f"<think>It says {wanted}.</think>Answer: {wanted if wanted % 3 else 0}")
 
 
-def test_workers_that_are_done_in_any_order_write_the_same_bytes(tmp_path: Path, fake_ray: FakeRay) -> None:
+def test_fake_ray_random_completion_order_writes_the_same_bytes(tmp_path: Path, fake_ray: FakeRay) -> None:
     options = {"validation_share": 0.3, "variants": {"shuffle_share": 0.5, "unanswerable_share": 0.3}}
     build(configure(tmp_path, "local", **options))
     build(configure(tmp_path, "ray", **options), runner="ray", workers=3)
@@ -135,7 +135,7 @@ def test_workers_that_are_done_in_any_order_write_the_same_bytes(tmp_path: Path,
     assert [actor.alive for actor in fake_ray.actors] == [False] * 3
 
 
-def test_workers_ask_teachers_as_often_and_resume_from_the_ledger(tmp_path: Path, fake_ray: FakeRay) -> None:
+def test_fake_ray_makes_the_same_calls_and_reuses_the_ledger(tmp_path: Path, fake_ray: FakeRay) -> None:
     with serve(teacher_says) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         both = {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
@@ -147,7 +147,7 @@ def test_workers_ask_teachers_as_often_and_resume_from_the_ledger(tmp_path: Path
     assert files(tmp_path / "ray") == files(tmp_path / "local")
 
 
-def test_a_teacher_that_cannot_be_used_ends_the_build_and_every_worker(tmp_path: Path, fake_ray: FakeRay) -> None:
+def test_fake_ray_unusable_teacher_stops_build_and_workers(tmp_path: Path, fake_ray: FakeRay) -> None:
     with serve(lambda body, n: Say(status=401)) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         config = configure(tmp_path, "ray", judge={"kind": "teacher", "teacher": teacher})
@@ -156,7 +156,7 @@ def test_a_teacher_that_cannot_be_used_ends_the_build_and_every_worker(tmp_path:
     assert fake_ray.actors and not any(actor.alive for actor in fake_ray.actors)
 
 
-def test_a_budget_that_stops_the_build_stops_it_over_workers_too(tmp_path: Path, fake_ray: FakeRay) -> None:
+def test_fake_ray_spent_budget_stops_build(tmp_path: Path, fake_ray: FakeRay) -> None:
     with serve(teacher_says) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         config = configure(
@@ -167,18 +167,18 @@ def test_a_budget_that_stops_the_build_stops_it_over_workers_too(tmp_path: Path,
         assert len(server.asked) <= 10
 
 
-def test_more_workers_than_ray_has_cpus_are_refused(tmp_path: Path, fake_ray: FakeRay) -> None:
-    with pytest.raises(InputError, match="Ray has 3 CPUs for 4 workers; ask for fewer workers"):
+def test_fake_ray_more_workers_than_cpus_fails(tmp_path: Path, fake_ray: FakeRay) -> None:
+    with pytest.raises(InputError, match="Ray has 3 CPUs for 4 workers; reduce --workers"):
         build(configure(tmp_path, "more"), runner="ray", workers=4)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 16])
-def test_workers_share_concurrency_and_what_is_left_of_the_budget(tmp_path: Path, workers: int) -> None:
+def test_config_per_worker_divides_concurrency_and_remaining_budget(tmp_path: Path, workers: int) -> None:
     teacher = {"base_url": "http://127.0.0.1:1/v1", "model": "m", "concurrency": 8}
     budget = {"max_calls": 100, "max_usd": 2.0}
     config = configure(tmp_path, "o", judge={"kind": "teacher", "teacher": teacher}, budget=budget)
     spent = SimpleNamespace(calls=40, tokens=999, usd=3.0)
-    mine = ray_runner._share_of_worker(config, workers, SimpleNamespace(spent=spent))
+    mine = ray_runner._config_per_worker(config, workers, SimpleNamespace(spent=spent))
     assert mine.judge.teacher is not None and mine.judge.teacher.concurrency == max(1, 8 // workers)
     # each counts the 40 that the ledger holds, then its own
     assert 40 < mine.budget.max_calls <= 40 + 60 / workers
@@ -187,7 +187,7 @@ def test_workers_share_concurrency_and_what_is_left_of_the_budget(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_ray_writes_the_same_bytes_without_a_model(tmp_path: Path, local_ray: None) -> None:
+def test_ray_without_teachers_writes_the_same_bytes(tmp_path: Path, local_ray: None) -> None:
     options = {"validation_share": 0.3, "variants": {"shuffle_share": 0.5, "unanswerable_share": 0.3}}
     build(configure(tmp_path, "local", 150, **options))
     for workers in (1, 2):
@@ -196,7 +196,7 @@ def test_ray_writes_the_same_bytes_without_a_model(tmp_path: Path, local_ray: No
 
 
 @pytest.mark.slow
-def test_ray_asks_teachers_as_often_and_resumes_from_the_ledger(tmp_path: Path, local_ray: None) -> None:
+def test_ray_makes_the_same_calls_and_reuses_the_ledger(tmp_path: Path, local_ray: None) -> None:
     with serve(teacher_says) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         both = {"judge": {"kind": "teacher", "teacher": teacher}, "reason": {"kind": "teacher", "teacher": teacher}}
@@ -212,7 +212,7 @@ def test_ray_asks_teachers_as_often_and_resumes_from_the_ledger(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_ray_stops_as_the_local_runner_does(tmp_path: Path, local_ray: None) -> None:
+def test_ray_unusable_teacher_or_too_few_cpus_fails(tmp_path: Path, local_ray: None) -> None:
     with serve(lambda body, n: Say(status=401)) as server:
         teacher = {"base_url": server.base_url, "model": "scripted", "concurrency": 8}
         config = configure(tmp_path, "ray", 150, judge={"kind": "teacher", "teacher": teacher})

@@ -137,7 +137,7 @@ def write_records(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_real_model_is_counted_not_guessed(tmp_path: Path, teacher_url: str) -> None:
+def test_build_with_real_model_counts_unclear_replies(tmp_path: Path, teacher_url: str) -> None:
     write_records(tmp_path / "train.jsonl")
     teacher: dict[str, Any] = {"base_url": teacher_url, "model": "smollm2", "concurrency": 4, "timeout_s": 300}
     config = BuildConfig.model_validate(

@@ -62,13 +62,13 @@ PAGES = fixed_pages(60)(SAMPLE.context)
         ("summary", "The agency spent more on roads.", "Geese fly south.", None),
     ],
 )
-def test_equal_answers(kind: Any, gold: str, given_answer: str, rule: str | None) -> None:
+def test_matching_answer_applies_rule_of_answer_type(kind: Any, gold: str, given_answer: str, rule: str | None) -> None:
     match = matching_answer(replace(SAMPLE, kind=kind, answers=("zzz", gold)), given_answer, SPEC)
     assert (match.rule if match else None) == rule
     assert match is None or match.answer == gold
 
 
-def test_unanswerable_is_right_only_where_it_is_gold() -> None:
+def test_matching_answer_accepts_unanswerable_only_if_gold() -> None:
     silent = replace(SAMPLE, answerable=False, answers=("unanswerable",), evidence=())
     assert matching_answer(silent, "Unanswerable.", SPEC) is not None
     assert matching_answer(silent, "The question is not answerable from the text", SPEC) is not None
@@ -78,7 +78,7 @@ def test_unanswerable_is_right_only_where_it_is_gold() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
-def test_every_answer_equals_itself_and_normalising_twice_changes_nothing(text: str) -> None:
+def test_normalise_is_idempotent_and_answer_matches_itself(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
     if normalise(text):
         assert matching_answer(replace(SAMPLE, answers=(text,)), text, SPEC) is not None
@@ -86,7 +86,7 @@ def test_every_answer_equals_itself_and_normalising_twice_changes_nothing(text: 
 
 @settings(deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_lines_compare_both_ways(a: str, b: str) -> None:
+def test_same_line_is_symmetric(a: str, b: str) -> None:
     if "`" not in a + b and len(a.splitlines()) == len(b.splitlines()) == 1:
         assert same_line(a, b) == same_line(b, a) or not (a.strip() and b.strip())
 
@@ -110,14 +110,16 @@ def test_lines_compare_both_ways(a: str, b: str) -> None:
         ("抱歉，我无法回答。", "", "stop", ("", "", "reason_refused")),
     ],
 )
-def test_replies_are_read(text: str, think: str, finish: str, expected: tuple[str, str, str]) -> None:
+def test_parse_reasoning_splits_thinking_and_answer(
+    text: str, think: str, finish: str, expected: tuple[str, str, str]
+) -> None:
     parsed = parse_reasoning(text, think, finish)
     assert (parsed.think, parsed.answer, parsed.problem) == expected
 
 
 @settings(deadline=None)
 @given(st.text(max_size=120), st.sampled_from(["stop", "length"]))
-def test_reading_replies_never_fails(text: str, finish: str) -> None:
+def test_parse_reasoning_accepts_any_text(text: str, finish: str) -> None:
     parsed = parse_reasoning(text, "", finish)
     assert parsed.problem or (parsed.think and parsed.answer)
 
@@ -134,7 +136,7 @@ def reason_with(tmp_path: Path, server: TeacherServer, sample: Sample = SAMPLE, 
     return asyncio.run(run())
 
 
-def test_the_teacher_sees_question_context_and_pages_but_never_the_answer(tmp_path: Path) -> None:
+def test_teacher_reasoner_never_sends_the_gold_answer(tmp_path: Path) -> None:
     sample = replace(SAMPLE, answers=("SECRET-GOLD",))
     with serve(lambda body, n: Say("<think>x</think>Answer: secret gold")) as server:
         found = reason_with(tmp_path, server, sample)
@@ -149,7 +151,7 @@ def test_the_teacher_sees_question_context_and_pages_but_never_the_answer(tmp_pa
     assert (found.answer, found.made_by) == ("SECRET-GOLD", "teacher:big")
 
 
-def test_a_wrong_answer_falls_away_and_more_samples_may_save_it(tmp_path: Path) -> None:
+def test_teacher_reasoner_draws_samples_until_one_is_correct(tmp_path: Path) -> None:
     def script(body: Any, n: int) -> Say:
         return Say("<think>x</think>Answer: " + ("212" if body["seed"] == 2 else "300"))
 
@@ -176,14 +178,14 @@ def test_a_wrong_answer_falls_away_and_more_samples_may_save_it(tmp_path: Path) 
         (Say(status=400, raw=b"bad"), "reason_failed"),
     ],
 )
-def test_bad_replies_are_counted_by_reason(tmp_path: Path, say: Say, reason: str) -> None:
+def test_teacher_reasoner_rejects_bad_reply_with_reason(tmp_path: Path, say: Say, reason: str) -> None:
     with serve(lambda body, n: say) as server:
         found = reason_with(tmp_path, server)
     assert isinstance(found, Rejection)
     assert found.reason == reason
 
 
-def test_an_answer_judge_may_accept_other_words(tmp_path: Path) -> None:
+def test_teacher_reasoner_with_answer_judge_accepts_paraphrase(tmp_path: Path) -> None:
     def script(body: Any, n: int) -> Say:
         return Say(
             "YES" if "Do they mean the same?" in user_text(body) else "<think>x</think>Answer: two hundred and twelve"
@@ -197,14 +199,14 @@ def test_an_answer_judge_may_accept_other_words(tmp_path: Path) -> None:
     assert found.notes["right_by_judge"] == 1
 
 
-def test_the_template_quotes_the_evidence_and_says_what_it_is() -> None:
+def test_template_reasoning_quotes_evidence() -> None:
     told = template_reasoning(SAMPLE, PAGES, (2,))
     assert isinstance(told, Reasoning)
     assert told.think == "Image 2 says: “The tower has 212 steps.”\nSo the answer is: 212"
     assert (told.answer, told.made_by) == ("212", "template")
 
 
-def test_the_template_without_evidence_looks_for_the_answer_and_refuses_what_it_cannot_tell() -> None:
+def test_template_reasoning_without_evidence_finds_answer_or_rejects() -> None:
     told = template_reasoning(replace(SAMPLE, evidence=None), PAGES, (2,))
     assert isinstance(told, Reasoning)
     assert "The tower has 212 steps." in told.think
@@ -214,7 +216,7 @@ def test_the_template_without_evidence_looks_for_the_answer_and_refuses_what_it_
         assert lost.reason == "nothing_to_quote"
 
 
-def test_the_template_speaks_the_language_of_the_question() -> None:
+def test_template_reasoning_uses_language_of_question() -> None:
     context = "鹅很吵。奥尔拉的塔有212级台阶。"
     sample = replace(
         SAMPLE, question="奥尔拉的塔有多少级台阶？", context=context, evidence=(Evidence(4, len(context)),)
@@ -226,7 +228,7 @@ def test_the_template_speaks_the_language_of_the_question() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=300), st.data())
-def test_what_the_template_quotes_stands_on_the_page(text: str, data: st.DataObject) -> None:
+def test_template_reasoning_quotes_occur_in_context(text: str, data: st.DataObject) -> None:
     context = text + "x"
     start = data.draw(st.integers(0, len(context) - 1))
     end = data.draw(st.integers(start + 1, len(context)))

@@ -12,7 +12,7 @@ import pytest
 from data_pipeline.build import build
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources.registry import load
+from data_pipeline.sources.registry import load_source
 from data_pipeline.steps.prepare import Preparation
 from seer.errors import InputError
 from seer.shards.reader import ShardSet
@@ -23,7 +23,7 @@ GOOD = {"id": "g", "question": "How many?", "context": "There are two.", "answer
 def reasons(tmp_path: Path, data: bytes, **spec: Any) -> list[str]:
     path = tmp_path / "train.jsonl"
     path.write_bytes(data)
-    items = load(SourceSpec(path=str(path), **spec), max_bytes=4096)
+    items = load_source(SourceSpec(path=str(path), **spec), max_bytes=4096)
     return ["ok" if isinstance(item, Sample) else item.reason for item in items]
 
 
@@ -56,31 +56,31 @@ def line(**changes: Any) -> bytes:
         (line(evidence=[7]), "wrong_type"),
     ],
 )
-def test_a_bad_record_is_counted_and_reading_goes_on(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_load_source_rejects_bad_record_and_continues(tmp_path: Path, data: bytes, reason: str) -> None:
     assert reasons(tmp_path, line() + data + line(id="h")) == ["ok", reason, "ok"]
 
 
-def test_answers_can_be_required_to_stand_in_the_context(tmp_path: Path) -> None:
+def test_load_source_with_answer_in_context_rejects_absent_answer(tmp_path: Path) -> None:
     data = line(answers=["seven"]) + line(answers=["TWO"])
     assert reasons(tmp_path, data) == ["ok", "ok"]
     assert reasons(tmp_path, data, answer_in_context=True) == ["answer_not_in_context", "ok"]
 
 
-def test_a_last_line_without_newline_and_empty_lines_are_fine(tmp_path: Path) -> None:
+def test_load_source_accepts_bom_empty_lines_and_missing_newline(tmp_path: Path) -> None:
     assert reasons(tmp_path, b"\xef\xbb\xbf" + line() + b"\n \n" + line().rstrip()) == ["ok", "ok"]
 
 
-def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
+def test_load_source_replaces_lone_surrogates(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(
         r'{"id": "s\ud800", "question": "How \ud800 many?", "context": "There are \udfff two.", "answers": ["two"]}'
     )
-    (sample,) = load(SourceSpec(path=str(path)))
+    (sample,) = load_source(SourceSpec(path=str(path)))
     assert isinstance(sample, Sample)
     assert (sample.id, sample.question, sample.context) == ("s\ufffd", "How \ufffd many?", "There are \ufffd two.")
 
 
-def test_a_lone_surrogate_anywhere_in_a_row_does_not_end_the_build(tmp_path: Path) -> None:
+def test_build_with_lone_surrogates_writes_record(tmp_path: Path) -> None:
     """It would be found when the record is written: after its teachers were paid, with everything else unfinished."""
     path = tmp_path / "train.json"
     row = {
@@ -99,7 +99,7 @@ def test_a_lone_surrogate_anywhere_in_a_row_does_not_end_the_build(tmp_path: Pat
     assert (trajectory.id, trajectory.provenance["type"]) == ("hotpotqa/a\ufffd", "bridge\ufffd")
 
 
-def test_a_giant_record_is_skipped_without_being_held(tmp_path: Path) -> None:
+def test_load_source_skips_giant_line_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     with path.open("wb") as file:
         file.write(line())
@@ -107,14 +107,14 @@ def test_a_giant_record_is_skipped_without_being_held(tmp_path: Path) -> None:
             file.write(b"x" * (1 << 20))
         file.write(b"\n" + line(id="after"))
     tracemalloc.start()
-    items = list(load(SourceSpec(path=str(path))))
+    items = list(load_source(SourceSpec(path=str(path))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [type(item) for item in items] == [Sample, Rejection, Sample]
     assert peak < 80 << 20
 
 
-def test_duplicate_ids_are_refused_within_a_source(tmp_path: Path) -> None:
+def test_preparation_rejects_duplicate_id_within_source(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_bytes(line() + line(context="There are two more.") + line(id="other"))
     sources = (SourceSpec(path=str(path)), SourceSpec(path=str(path), name="again"))
@@ -124,18 +124,18 @@ def test_duplicate_ids_are_refused_within_a_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b'"text"', b"3", b"\xff\xfe"])
-def test_a_json_file_that_is_broken_as_a_whole_is_an_error(tmp_path: Path, data: bytes) -> None:
+def test_load_source_broken_json_file_fails(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "train.json"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"train\.json"):
-        list(load(SourceSpec(path=str(path))))
+        list(load_source(SourceSpec(path=str(path))))
 
 
-def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_load_source_invalid_parquet_file_fails(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     path.write_bytes(b"not parquet")
     with pytest.raises(InputError, match="not readable Parquet"):
-        list(load(SourceSpec(path=str(path))))
+        list(load_source(SourceSpec(path=str(path))))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
         ("triviaqa", {"question": "q", "answer": "text"}),
     ],
 )  # fmt: skip
-def test_a_shape_that_the_source_never_had_is_counted(tmp_path: Path, kind: str, row: dict[str, Any]) -> None:
+def test_load_source_rejects_unknown_row_shape(tmp_path: Path, kind: str, row: dict[str, Any]) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(row))
-    (item,) = load(SourceSpec(kind=kind, path=str(path)))
+    (item,) = load_source(SourceSpec(kind=kind, path=str(path)))
     assert isinstance(item, Rejection)
     assert item.reason in ("wrong_type", "missing_field")
     assert item.detail

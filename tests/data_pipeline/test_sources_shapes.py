@@ -10,7 +10,7 @@ import pytest
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources.registry import SOURCES, load
+from data_pipeline.sources.registry import SOURCES, load_source
 
 HOTPOT = {
     "_id": "h1",
@@ -41,7 +41,7 @@ def read(
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
         path.write_text(json.dumps(rows))
-    return list(load(SourceSpec(kind=kind, path=str(path), **spec)))
+    return list(load_source(SourceSpec(kind=kind, path=str(path), **spec)))
 
 
 def marked(sample: Sample) -> list[str]:
@@ -56,7 +56,7 @@ def one(items: list[Any]) -> Sample:
 
 @pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
 @pytest.mark.parametrize("kind", ["hotpotqa", "2wikimqa"])
-def test_hotpot_official(tmp_path: Path, name: str, kind: str) -> None:
+def test_hotpot_reads_official_rows(tmp_path: Path, name: str, kind: str) -> None:
     sample = one(read(tmp_path, kind, [HOTPOT], name))
     assert sample.id == "h1"
     assert sample.answers == ("Tamber",)
@@ -71,7 +71,7 @@ def test_hotpot_official(tmp_path: Path, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "train.parquet"])
-def test_hotpot_in_columns_as_on_the_hub(tmp_path: Path, name: str) -> None:
+def test_hotpot_reads_hub_columns(tmp_path: Path, name: str) -> None:
     row = {
         **{key: HOTPOT[key] for key in ("question", "answer", "type")},
         "id": "h1",
@@ -86,7 +86,7 @@ def test_hotpot_in_columns_as_on_the_hub(tmp_path: Path, name: str) -> None:
     assert (columnar.context, columnar.evidence, columnar.id) == (official.context, official.evidence, official.id)
 
 
-def test_hotpot_with_json_in_strings(tmp_path: Path) -> None:
+def test_hotpot_reads_json_in_strings(tmp_path: Path) -> None:
     row = {**HOTPOT, "context": json.dumps(HOTPOT["context"]), "supporting_facts": json.dumps([["Orla", 0]])}
     assert marked(one(read(tmp_path, "2wikimqa", [row], "train.parquet"))) == ["Orla is a village."]
 
@@ -137,7 +137,7 @@ def qasper_paper(answers: list[Any]) -> dict[str, Any]:
     }
 
 
-def test_qasper_official(tmp_path: Path) -> None:
+def test_qasper_reads_official_file(tmp_path: Path) -> None:
     sample = one(read(tmp_path, "qasper", {"1900.1": qasper_paper(QASPER_ANSWERS)}, "train.json"))
     assert sample.answers == ("BLEU, chrF", "two scores")
     assert marked(sample) == ["We report BLEU and chrF."]
@@ -145,7 +145,7 @@ def test_qasper_official(tmp_path: Path) -> None:
     assert "Scores are many." in sample.context
 
 
-def test_qasper_yes_no_and_unanswerable(tmp_path: Path) -> None:
+def test_qasper_reads_yes_no_and_unanswerable(tmp_path: Path) -> None:
     yes = {
         "answer": {
             "unanswerable": False,
@@ -166,7 +166,7 @@ def test_qasper_yes_no_and_unanswerable(tmp_path: Path) -> None:
     assert nobody.reason == "no_answer"
 
 
-def test_qasper_in_columns_as_on_the_hub(tmp_path: Path) -> None:
+def test_qasper_reads_hub_columns(tmp_path: Path) -> None:
     row = {
         "id": "1900.1",
         "title": "On Scores",
@@ -190,7 +190,7 @@ def test_qasper_in_columns_as_on_the_hub(tmp_path: Path) -> None:
     )
 
 
-def test_qasper_flat_tables(tmp_path: Path) -> None:
+def test_qasper_reads_flat_table(tmp_path: Path) -> None:
     row = {
         "paper": "Title\tAbstract.\tBody.",
         "questions": "['What?', 'How many?']",
@@ -211,7 +211,7 @@ TRIVIA = {
 }
 
 
-def test_triviaqa_reads_its_evidence_folder(tmp_path: Path) -> None:
+def test_triviaqa_reads_evidence_folder(tmp_path: Path) -> None:
     for name, text in {
         "wikipedia/Orla.txt": "Orla lies on the Tamber.",
         "web/35/1.txt": "Nothing here.",
@@ -225,13 +225,13 @@ def test_triviaqa_reads_its_evidence_folder(tmp_path: Path) -> None:
     assert items[0].answers == ("Tamber", "River Tamber")
 
 
-def test_triviaqa_without_texts_is_counted(tmp_path: Path) -> None:
+def test_triviaqa_without_texts_is_rejected(tmp_path: Path) -> None:
     (item,) = read(tmp_path, "triviaqa", {"Data": [TRIVIA]}, "train.json")
     assert item.reason == "missing_text"
     assert "texts" in item.detail
 
 
-def test_triviaqa_file_names_cannot_leave_their_folder(tmp_path: Path) -> None:
+def test_triviaqa_file_name_cannot_leave_folder(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("The Tamber is a secret.")
     (tmp_path / "evidence").mkdir()
     pages = [{"Filename": "../secret.txt"}, {"Filename": str(tmp_path / "secret.txt")}, {"Filename": "\x00"}]
@@ -240,7 +240,7 @@ def test_triviaqa_file_names_cannot_leave_their_folder(tmp_path: Path) -> None:
     assert item.reason == "missing_text"
 
 
-def test_triviaqa_in_columns_as_on_the_hub(tmp_path: Path) -> None:
+def test_triviaqa_reads_hub_columns(tmp_path: Path) -> None:
     row = {
         "question": "Which river runs through Orla?",
         "question_id": "tc_1",
@@ -251,7 +251,7 @@ def test_triviaqa_in_columns_as_on_the_hub(tmp_path: Path) -> None:
     assert one(read(tmp_path, "triviaqa", [row])).context == "Orla lies on the Tamber."
 
 
-def test_gov_report_rows_and_official_sections(tmp_path: Path) -> None:
+def test_gov_report_reads_rows_and_official_sections(tmp_path: Path) -> None:
     flat = one(read(tmp_path, "gov_report", [{"report": "Money was spent.", "summary": "Spent."}]))
     assert (flat.answers, flat.kind) == (("Spent.",), "summary")
     sections = [
@@ -264,12 +264,12 @@ def test_gov_report_rows_and_official_sections(tmp_path: Path) -> None:
     assert (crs.context, crs.answers) == (gao.context, ("One.\n\nTwo.",))
 
 
-def test_lcc_keeps_the_indentation_of_the_answer(tmp_path: Path) -> None:
+def test_lcc_keeps_indentation_of_answer(tmp_path: Path) -> None:
     sample = one(read(tmp_path, "lcc_python", [{"context": "def f():\n", "gt": "    return 1"}]))
     assert (sample.answers, sample.kind) == (("    return 1",), "code")
 
 
-def test_qmsum_meetings(tmp_path: Path) -> None:
+def test_qmsum_reads_general_and_specific_queries(tmp_path: Path) -> None:
     meeting = {
         "meeting_transcripts": [{"speaker": speaker, "content": f"I say {n}."} for n, speaker in enumerate("ABCA")],
         "general_query_list": [{"query": "Summarise.", "answer": "They spoke."}],
@@ -281,7 +281,7 @@ def test_qmsum_meetings(tmp_path: Path) -> None:
     assert general.document == specific.document
 
 
-def test_dureader_marks_the_chosen_paragraph(tmp_path: Path) -> None:
+def test_dureader_marks_chosen_paragraph(tmp_path: Path) -> None:
     row = {
         "question_id": 7,
         "question": "坦伯河流经哪里？",
@@ -302,7 +302,7 @@ def test_dureader_marks_the_chosen_paragraph(tmp_path: Path) -> None:
     assert sample.id == "7"
 
 
-def test_narrativeqa_from_the_hub_and_from_csv(tmp_path: Path) -> None:
+def test_narrativeqa_reads_hub_rows_and_csv(tmp_path: Path) -> None:
     row = {
         "document": {"id": "s1", "text": "Once upon a time Ann left.", "summary": {"text": "Ann leaves."}},
         "question": {"text": "Who left?"},
@@ -315,7 +315,7 @@ def test_narrativeqa_from_the_hub_and_from_csv(tmp_path: Path) -> None:
     table = tmp_path / "qaps_train.csv"
     table.write_text("document_id,set,question,answer1,answer2\ns1,train,Who left?,Ann,Ann did\ns1,test,Who?,Ann,Ann\n")
     spec = SourceSpec(kind="narrativeqa", path=str(table), texts=str(stories))
-    csv, other = list(load(spec))
+    csv, other = list(load_source(spec))
     assert isinstance(csv, Sample)
     assert (csv.id, csv.context, csv.answers) == (hub.id, hub.context, hub.answers)
     assert isinstance(other, Rejection)
@@ -335,10 +335,10 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_records_are_read(shared_data: Path, name: str) -> None:
+def test_load_source_reads_real_records(shared_data: Path, name: str) -> None:
     kind, least, with_evidence = REAL[name]
     spec = SourceSpec(kind=kind, path=str(shared_data / "train_sources" / name), split="dev", allow_other_splits=True)
-    items = list(load(spec))
+    items = list(load_source(spec))
     samples = [item for item in items if isinstance(item, Sample)]
     assert len(samples) >= least
     assert {item.reason for item in items if isinstance(item, Rejection)} <= {"no_answer"}
@@ -352,18 +352,18 @@ def test_real_records_are_read(shared_data: Path, name: str) -> None:
             assert sample.segments[-1][1] == len(sample.context)
 
 
-def test_real_triviaqa_shape_with_its_evidence(shared_data: Path, tmp_path: Path) -> None:
+def test_triviaqa_reads_real_record_with_evidence(shared_data: Path, tmp_path: Path) -> None:
     path = shared_data / "train_sources" / "triviaqa_official_shape.jsonl"
     folder = tmp_path / "evidence" / "wikipedia"
     folder.mkdir(parents=True)
     (folder / "Andrew_Lloyd_Webber.txt").write_text("In 1993 Sunset Boulevard opened in the US.")
     sample = one(
-        list(load(SourceSpec(kind="triviaqa", path=str(path), split="train", texts=str(tmp_path / "evidence"))))
+        list(load_source(SourceSpec(kind="triviaqa", path=str(path), split="train", texts=str(tmp_path / "evidence"))))
     )
     assert sample.answers[0] == "Sunset Boulevard"
 
 
-def test_every_source_states_its_licence_and_the_paper_has_seven() -> None:
+def test_registry_states_licences_and_seven_paper_sources() -> None:
     assert all(source.licence and source.shapes and source.title for source in SOURCES.values())
     assert sum(source.in_paper for source in SOURCES.values()) == 7
     assert len(SOURCES) == 10

@@ -23,7 +23,7 @@ from PIL import Image
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources.registry import load as load_source
+from data_pipeline.sources.registry import load_source
 from seer.config import load_config
 from seer.engines.openai.messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources.registry import load
+from data_pipeline.sources.registry import load_source
 from seer.errors import ConfigError, DocumentNotFound, InputError
 from tests.data_pipeline.test_sources_shapes import marked, one, read
 
 
-def test_tables_with_named_columns(tmp_path: Path) -> None:
+def test_load_source_table_maps_columns(tmp_path: Path) -> None:
     row = {"q": "How many?", "text": "There are two. Or three.", "gold": "two", "ev": [[10, 13]], "n": 5}
     columns = {"question": "q", "context": "text", "answers": "gold", "evidence": "ev", "id": "n"}
     for name in ("train.jsonl", "train.parquet"):
@@ -24,16 +24,16 @@ def test_tables_with_named_columns(tmp_path: Path) -> None:
     assert marked(one(read(tmp_path, "table", [plain]))) == ["are two"]
 
 
-def test_datasets_saved_to_disk_are_read(tmp_path: Path) -> None:
+def test_load_source_reads_saved_dataset(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
     datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "plain"))
     datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "splits"))
     for name in ("plain", "splits"):
-        assert one(list(load(SourceSpec(path=str(tmp_path / name), split="train")))).answers == ("two",)
+        assert one(list(load_source(SourceSpec(path=str(tmp_path / name), split="train")))).answers == ("two",)
 
 
-def test_datasets_are_streamed_by_name_as_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_source_streams_hub_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -43,18 +43,18 @@ def test_datasets_are_streamed_by_name_as_from_the_hub(tmp_path: Path, monkeypat
     rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
     # a folder in the hub's layout loads by the same call as a name on the hub
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
-    sample = one(list(load(SourceSpec(path=f"hub:{tmp_path / 'set'}", split="train"))))
+    sample = one(list(load_source(SourceSpec(path=f"hub:{tmp_path / 'set'}", split="train"))))
     assert sample.answers == ("two",)
 
 
-def test_folders_are_read_in_name_order(tmp_path: Path) -> None:
+def test_load_source_reads_folder_in_name_order(tmp_path: Path) -> None:
     for n in (2, 1):
         row = {"id": str(n), "question": "?x", "context": "text", "answers": ["a"]}
         (tmp_path / f"part-{n}.jsonl").write_text(json.dumps(row) + "\n")
-    assert [item.id for item in load(SourceSpec(path=str(tmp_path), split="train"))] == ["1", "2"]
+    assert [item.id for item in load_source(SourceSpec(path=str(tmp_path), split="train"))] == ["1", "2"]
 
 
-def test_a_folder_with_all_splits_gives_the_one_that_was_asked_for(tmp_path: Path) -> None:
+def test_load_source_folder_with_all_splits_reads_requested_split(tmp_path: Path) -> None:
     """A set as it is downloaded: its test split must not be trained on because it lies beside the train split."""
     names = (
         "data/train-00000-of-00001",
@@ -72,18 +72,18 @@ def test_a_folder_with_all_splits_gives_the_one_that_was_asked_for(tmp_path: Pat
 
     def ids(split: str) -> list[str]:
         spec = SourceSpec(path=str(tmp_path), split=split, allow_other_splits=split != "train")
-        return [item.id for item in load(spec)]
+        return [item.id for item in load_source(spec)]
 
     assert ids("train") == ["data/train-00000-of-00001", "more/part-1"]
     assert ids("validation") == ["data/validation-00000-of-00001", "devset/search", "more/part-1"]
     assert ids("test") == ["more/part-1", "test-00000"]
     for name in ("data", "more"):
         shutil.rmtree(tmp_path / name)
-    with pytest.raises(InputError, match="other splits than 'train' alone"):
+    with pytest.raises(InputError, match="only files of other splits than 'train'"):
         ids("train")
 
 
-def test_a_table_s_unanswerable_row_needs_no_answer(tmp_path: Path) -> None:
+def test_load_source_unanswerable_table_row_needs_no_answer(tmp_path: Path) -> None:
     row = {"question": "How many?", "context": "There are two.", "answerable": False}
     sample = one(read(tmp_path, "table", [row]))
     assert (sample.answerable, sample.answers, sample.evidence) == (False, ("unanswerable",), ())
@@ -95,29 +95,29 @@ def test_a_table_s_unanswerable_row_needs_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["hotpot_dev_distractor_v1.json", "validation-00000.jsonl", "test.jsonl", "musique_dev.jsonl"]
 )
-def test_other_splits_are_refused(tmp_path: Path, name: str) -> None:
+def test_load_source_rejects_other_split(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("[]")
     with pytest.raises(ConfigError, match="only train splits"):
-        list(load(SourceSpec(path=str(tmp_path / name))))
+        list(load_source(SourceSpec(path=str(tmp_path / name))))
 
 
-def test_an_unnamed_split_must_be_stated(tmp_path: Path) -> None:
+def test_load_source_requires_stated_split(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("")
-    with pytest.raises(ConfigError, match="does not say which split"):
-        list(load(SourceSpec(path=str(tmp_path / "data.jsonl"))))
+    with pytest.raises(ConfigError, match="does not state its split"):
+        list(load_source(SourceSpec(path=str(tmp_path / "data.jsonl"))))
     with pytest.raises(ConfigError, match="'dev'"):
-        list(load(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev")))
-    assert list(load(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev", allow_other_splits=True))) == []
+        list(load_source(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev")))
+    assert list(load_source(SourceSpec(path=str(tmp_path / "data.jsonl"), split="dev", allow_other_splits=True))) == []
 
 
-def test_unknown_sources_and_files_are_named(tmp_path: Path) -> None:
+def test_load_source_unknown_source_or_path_fails(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'hotpotqa'"):
-        list(load(SourceSpec(kind="hotpotq", path="train.json")))
+        list(load_source(SourceSpec(kind="hotpotq", path="train.json")))
     with pytest.raises(DocumentNotFound, match=r"no data at .*train\.json"):
-        list(load(SourceSpec(path=str(tmp_path / "train.json"))))
+        list(load_source(SourceSpec(path=str(tmp_path / "train.json"))))
     (tmp_path / "train.txt").write_text("x")
-    with pytest.raises(InputError, match="kind that is not read"):
-        list(load(SourceSpec(path=str(tmp_path / "train.txt"))))
+    with pytest.raises(InputError, match="unsupported file type"):
+        list(load_source(SourceSpec(path=str(tmp_path / "train.txt"))))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no"):
-        list(load(SourceSpec(path=str(tmp_path / "empty"), split="train")))
+        list(load_source(SourceSpec(path=str(tmp_path / "empty"), split="train")))

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import VariantSpec
-from data_pipeline.steps.variants import (
+from data_pipeline.steps.augment import (
     BLOCK_CHARS,
     Pool,
-    blocks,
-    mismatched,
-    rearranged,
-    shuffled,
-    variants,
-    with_hard_negatives,
+    add_hard_negatives,
+    augment,
+    rearrange,
+    replace_document,
+    shuffle_passages,
+    split_blocks,
 )
 
 
@@ -50,97 +50,97 @@ def marked(sample: Sample) -> list[tuple[int, str]]:
 
 @settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 1000))
-def test_shuffling_moves_passages_and_their_evidence(n: int, seed: int) -> None:
+def test_shuffle_passages_moves_evidence_with_passages(n: int, seed: int) -> None:
     sample = make(n)
-    told = shuffled(sample, seed)
-    assert told is not None
-    assert told.context != sample.context
-    assert sorted(told.context) == sorted(sample.context)
-    assert marked(told) == marked(sample)
-    assert told.document_key == sample.document_key
-    assert told.id == f"s{n}#shuffled"
-    assert told == shuffled(sample, seed)
+    changed = shuffle_passages(sample, seed)
+    assert changed is not None
+    assert changed.context != sample.context
+    assert sorted(changed.context) == sorted(sample.context)
+    assert marked(changed) == marked(sample)
+    assert changed.document_key == sample.document_key
+    assert changed.id == f"s{n}#shuffled"
+    assert changed == shuffle_passages(sample, seed)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=120), st.data())
-def test_rearranging_any_text_keeps_what_is_marked(text: str, data: st.DataObject) -> None:
+def test_rearrange_keeps_marked_text(text: str, data: st.DataObject) -> None:
     context = text + "."
     cuts = sorted({0, len(context), *data.draw(st.lists(st.integers(0, len(context)), max_size=4))})
     segments = list(pairwise(cuts))
     start = data.draw(st.integers(0, len(context) - 1))
     end = data.draw(st.integers(start + 1, len(context)))
     sample = Sample(id="1", source="s", question="?", context=context, answers=("a",), evidence=(Evidence(start, end),))
-    told = rearranged(sample, data.draw(st.permutations(segments)))
-    pieces = sorted(told.context[item.start : item.end] for item in told.evidence or ())
+    changed = rearrange(sample, data.draw(st.permutations(segments)))
+    pieces = sorted(changed.context[item.start : item.end] for item in changed.evidence or ())
     assert sorted("".join(pieces)) == sorted(context[start:end])
     assert all(piece in context for piece in pieces)
-    assert told.segments[0][0] == 0
-    assert told.segments[-1][1] == len(told.context)
+    assert changed.segments[0][0] == 0
+    assert changed.segments[-1][1] == len(changed.context)
 
 
-def test_documents_of_one_piece_are_shuffled_in_blocks() -> None:
+def test_shuffle_passages_without_segments_uses_blocks() -> None:
     text = "\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 40 for n in range(8))
-    cut = blocks(text)
+    cut = split_blocks(text)
     assert "".join(text[start:end] for start, end in cut) == text
     assert all(end - start >= BLOCK_CHARS for start, end in cut[:-1])
     sample = Sample(id="1", source="s", question="?", context=text, answers=("a",))
-    assert shuffled(sample, 0) is not None
-    assert shuffled(replace(sample, kind="summary"), 0) is None
-    assert shuffled(replace(sample, context="One line."), 0) is None
-    assert blocks("") == ()
+    assert shuffle_passages(sample, 0) is not None
+    assert shuffle_passages(replace(sample, kind="summary"), 0) is None
+    assert shuffle_passages(replace(sample, context="One line."), 0) is None
+    assert split_blocks("") == ()
 
 
-def test_hard_negatives_come_from_elsewhere_and_never_hold_the_answer() -> None:
+def test_add_hard_negatives_excludes_passages_with_answer() -> None:
     pool = Pool()
     for n in range(1, 6):
         pool.add(make(n))
     sample = make(0)
     holding = replace(make(9), context=make(9).context.replace("902 sacks", "2 sacks"))
     pool.add(holding)
-    told = with_hard_negatives(sample, pool, 3, seed=1)
-    assert len(told.segments) == len(sample.segments) + 3
-    assert marked(told) == marked(sample)
-    assert told.provenance["hard_negatives"] == "3"
+    changed = add_hard_negatives(sample, pool, 3, seed=1)
+    assert len(changed.segments) == len(sample.segments) + 3
+    assert marked(changed) == marked(sample)
+    assert changed.provenance["hard_negatives"] == "3"
     own = {sample.context[start:end] for start, end in sample.segments}
-    added = [told.context[start:end] for start, end in told.segments if told.context[start:end] not in own]
+    added = [changed.context[start:end] for start, end in changed.segments if changed.context[start:end] not in own]
     assert len(added) == 3
     assert all("mill of place" in text and "2" not in text.partition("grinds ")[2] for text in added)
 
 
-def test_mismatched_questions_have_no_answer_and_follow_the_other_document() -> None:
+def test_replace_document_gives_unanswerable_sample() -> None:
     pool = Pool()
     sample, other = make(0), make(3)
-    assert mismatched(sample, pool, 0) is None
+    assert replace_document(sample, pool, 0) is None
     pool.add(sample)
-    assert mismatched(sample, pool, 0) is None
+    assert replace_document(sample, pool, 0) is None
     pool.add(replace(other, context=other.context.replace("2", "two"), evidence=None))
-    told = mismatched(sample, pool, 0)
-    assert told is not None
-    assert (told.answerable, told.answers, told.evidence) == (False, ("unanswerable",), ())
-    assert told.question == sample.question
-    assert sample.answers[0] not in told.context
-    assert told.document_key == pool.documents[-1].document_key
-    assert mismatched(replace(sample, kind="summary"), pool, 0) is None
+    changed = replace_document(sample, pool, 0)
+    assert changed is not None
+    assert (changed.answerable, changed.answers, changed.evidence) == (False, ("unanswerable",), ())
+    assert changed.question == sample.question
+    assert sample.answers[0] not in changed.context
+    assert changed.document_key == pool.documents[-1].document_key
+    assert replace_document(replace(sample, kind="summary"), pool, 0) is None
 
 
-def test_variants_are_drawn_by_share_and_alike_on_every_run() -> None:
+def test_augment_respects_shares_and_is_reproducible() -> None:
     spec = VariantSpec(shuffle_share=0.5, hard_negatives=1, unanswerable_share=0.5)
 
     def run(seed: int) -> list[Sample]:
         pool = Pool()
-        return [told for n in range(40) for told in variants(make(n), pool, spec, seed)]
+        return [changed for n in range(40) for changed in augment(make(n), pool, spec, seed)]
 
     first = run(0)
     assert first == run(0) != run(1)
-    kinds = [told.provenance.get("variant", "") for told in first]
+    kinds = [changed.provenance.get("variant", "") for changed in first]
     assert kinds.count("") == 40
     assert 10 <= kinds.count("shuffled") <= 30
     assert 10 <= kinds.count("unanswerable") <= 30
-    assert len({told.key for told in first}) == len(first)
+    assert len({changed.key for changed in first}) == len(first)
 
 
-def test_without_variants_samples_pass_untouched() -> None:
+def test_augment_without_variants_returns_sample_unchanged() -> None:
     pool = Pool()
-    assert list(variants(make(0), pool, VariantSpec(), 0)) == [make(0)]
+    assert list(augment(make(0), pool, VariantSpec(), 0)) == [make(0)]
     assert not pool.documents

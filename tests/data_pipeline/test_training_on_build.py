@@ -12,7 +12,7 @@ from data_pipeline.settings import BuildConfig
 from seer.config import build_config
 
 
-def test_the_trainer_takes_a_builds_shards(tmp_path: Path, small_checkpoint_dir: Path) -> None:
+def test_trainer_reads_shards_of_build(tmp_path: Path, small_checkpoint_dir: Path) -> None:
     pytest.importorskip("torch")
     from train.config import TrainConfig
     from train.sft import fit
