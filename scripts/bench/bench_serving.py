@@ -107,7 +107,7 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
     finally:
         engine.close()
     # an untrained model may stop early: what counts is what was written, in conversations of full length
-    written = sum(answer.trace[-1].completion_tokens for answer in reasoning.answers)
+    written = sum(answer.trace[-1].usage.completion for answer in reasoning.answers)
     rate = written / REASONING_TOKENS / reasoning.seconds
     against = rate / sequential
     print(f"\nOurs at {COMPARED}, reasoning: {rate:.2f} conversations/s; against (a): {against:.1f}x")
@@ -160,14 +160,14 @@ def hit_rate(answers: Sequence[Answer], block_tokens: int) -> float:
     """Of the second stages' tokens that the first stages computed and that fill whole blocks: the share that was cached."""
     cached = possible = 0
     for answer in answers:
-        call = next((step for step in answer.trace if step.turn.kind == "call"), None)
-        later = [step for step in answer.trace if step.turn.kind in ("think", "answer") and step.prompt_tokens]
+        call = next((step for step in answer.trace if step.name == "select"), None)
+        later = [step for step in answer.trace if step.name in ("reason", "answer") and step.usage.prompt]
         if call is None or not later:
             continue
         # the stop token behind the call is drawn but never fed
-        shared = (call.prompt_tokens + call.completion_tokens - 2) // block_tokens * block_tokens
+        shared = (call.usage.prompt + call.usage.completion - 2) // block_tokens * block_tokens
         possible += shared
-        cached += min(later[0].cached_tokens, shared)
+        cached += min(later[0].usage.cached, shared)
     return cached / possible if possible else 0.0
 
 
@@ -222,8 +222,8 @@ def bench_soak(engine: VLLMEngine, count: int) -> dict[str, Any]:
 
 def given_its_own_pages(document: Document, answer: Answer) -> bool:
     """Did this conversation get an answer, from the exact text of the pages that it selected in its own document?"""
-    excerpts = [excerpt for step in answer.trace for excerpt in step.turn.excerpts]
-    replied = bool(answer.trace) and answer.trace[-1].turn.kind in ("think", "answer")
+    excerpts = [excerpt for step in answer.trace for excerpt in step.excerpts]
+    replied = bool(answer.trace) and answer.trace[-1].name in ("reason", "answer")
     return replied and [e.text for e in excerpts] == [document.page(n).text for n in answer.selected_pages]
 
 

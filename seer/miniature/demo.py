@@ -24,7 +24,7 @@ from seer.models.checkpoint import weights_digest
 from seer.schema import Answer, Document, Step
 from seer.web.tables import Case, Picture, Report, Section
 from seer.web.trace import write_trace
-from seer.web.wording import cite, tokens_line, turn_text
+from seer.web.wording import cite, step_text, tokens_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ class ReadingPrinter(Protocol):
     """Shows the reading of one question while it runs."""
 
     def __call__(self, step: Step) -> None:
-        """Show one turn as soon as it is complete."""
+        """Show one step as soon as it is complete."""
 
     def outcome(self, answer: Answer) -> None:
         """Show the citations and the cost of the finished answer."""
@@ -157,7 +157,7 @@ def _case(one: Asked, document: Document, number: int) -> Case:
         Picture(page.number, page.png(), page.number in answer.selected_pages, page.number in question.pages)
         for page in document.pages
     ]
-    fields: list[tuple[str, str]] = [(step.turn.kind, turn_text(step)) for step in answer.trace]
+    fields: list[tuple[str, str]] = [(step.name, step_text(step)) for step in answer.trace]
     fields += [("cited", cite(citation, document)) for citation in answer.citations]
     fields += [("truth", f"{'right' if one.is_right else 'wrong'}: {question.answer}"), ("tokens", tokens_line(answer))]
     return Case(f"{number}. {question.text} ({question.kind})", fields, pictures)

@@ -33,6 +33,7 @@ from seer.reading.state import (
     pages_at_once,
     usage_of,
 )
+from seer.reading.trace import with_added_pages
 from seer.schema import Answer, Document, Failure, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
 
@@ -161,17 +162,17 @@ def _select(
         thought, call = (None, generation) if required else split_thought(generation, state.encoder)
         parsed = parse_call_text(_call_text(call), allowed, policy.max_pages)
         if not parsed.deviations:
-            _say_call(state, thought, call, parsed)
+            _say_call(state, thought, call, parsed, allowed)
             return parsed.pages
         if policy.on_invalid_call != "reask" or attempt == policy.reasks:
             break
-        _note(state, parsed, generation)
+        _note(state, parsed, generation, allowed)
     if policy.on_invalid_call == "reject":
-        _note(state, parsed, generation)
+        _note(state, parsed, generation, allowed)
         raise ProtocolError(
             f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject"
         )
-    _say_call(state, thought, call, parsed)
+    _say_call(state, thought, call, parsed, allowed)
     return parsed.pages
 
 
@@ -198,7 +199,9 @@ def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Samp
     return thought, replace(generation, parts=generation.parts[start:], ids=after)
 
 
-def _say_call(state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall) -> None:
+def _say_call(
+    state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall, allowed: Sequence[int]
+) -> None:
     """Say a call and the thinking before it; a valid one as the ids that the model wrote, where they are known."""
     keeps_ids = not parsed.deviations
     if thought is not None:
@@ -207,7 +210,7 @@ def _say_call(state: ReadingState, thought: Sample | None, call: Generation, par
         state.say(Turn(kind="think", text="".join(text for _, text in thought.parts)))
     if keeps_ids and call.ids is not None:
         state.written[len(state.turns)] = call.ids
-    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations)
+    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations, allowed)
 
 
 def _extend(
@@ -218,13 +221,13 @@ def _extend(
     if more != pages:
         state.turns[-1] = Turn(kind="call", pages=more)
         state.written.pop(len(state.turns) - 1, None)
-        state.steps[-1] = state.steps[-1].model_copy(update={"turn": state.turns[-1]})
+        state.steps[-1] = with_added_pages(state.steps[-1], more)
     return more
 
 
-def _note(state: ReadingState, parsed: ParsedCall, generation: Generation) -> None:
+def _note(state: ReadingState, parsed: ParsedCall, generation: Generation, allowed: Sequence[int]) -> None:
     """Keep an unusable call in the trace without letting it into the conversation."""
-    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations, allowed)
     state.turns.pop()
 
 
@@ -251,7 +254,7 @@ def _scan_chunks(
             state.turns[:] = [
                 Turn(kind="prompt", text=state.question, pages=tuple(run))
             ]  # each chunk is a conversation of its own
-            state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations)
+            state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations, tuple(run))
             found.append(parsed.pages)
     finally:
         for request in requests:

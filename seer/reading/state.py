@@ -16,6 +16,7 @@ from seer.errors import InputError
 from seer.protocol.encoding import Encoder
 from seer.protocol.turns import observation, observation_without_text, render_observation
 from seer.reading.policy import Mode, ReadingPolicy, choose_mode
+from seer.reading.trace import step_of
 from seer.schema import Document, Excerpt, LossClass, Page, Step, Turn, Usage
 
 OnStep = Callable[[Step], None]
@@ -53,20 +54,15 @@ class ReadingState:
         it takes a while, in which nothing could be asked yet."""
         return 0 if self.encoder is None else len(self.encoder.encode([full_text_prompt(self)], {}))
 
-    def say(self, turn: Turn, generation: Generation | None = None, deviations: Sequence[str] = ()) -> None:
+    def say(
+        self,
+        turn: Turn,
+        generation: Generation | None = None,
+        deviations: Sequence[str] = (),
+        allowed: Sequence[int] = (),
+    ) -> None:
         self.turns.append(turn)
-        step = Step(turn=turn, deviations=tuple(deviations))
-        if generation is not None:
-            step = step.model_copy(
-                update=dict(
-                    raw=generation.raw,
-                    prompt_tokens=generation.prompt_tokens,
-                    completion_tokens=generation.completion_tokens,
-                    cached_tokens=generation.cached_tokens,
-                    seconds=generation.seconds,
-                    finish=generation.finish,
-                )
-            )
+        step = step_of(self.document, turn, generation, deviations, allowed)
         self.steps.append(step)
         if self.on_step:
             self.on_step(step)
@@ -103,9 +99,9 @@ class ReadingState:
 
 
 def usage_of(state: ReadingState) -> Usage:
-    completion = sum(step.completion_tokens for step in state.steps)
-    cached = sum(step.cached_tokens for step in state.steps)
-    asked = [step.prompt_tokens for step in state.steps if step.prompt_tokens]
+    completion = sum(step.usage.completion for step in state.steps)
+    cached = sum(step.usage.cached for step in state.steps)
+    asked = [step.usage.prompt for step in state.steps if step.usage.prompt]
     usage = Usage(prompt=asked[-1] if asked else 0, completion=completion, cached=cached, full_text=state.full_text)
     if state.encoder is None or not state.turns:
         return usage

@@ -11,7 +11,7 @@ their unit in the name: `_px`, `_pt`.
 
 from __future__ import annotations
 
-from seer.schema.answers import Answer, Citation, Failure, Prediction, Status, Step, Usage
+from seer.schema.answers import Answer, Citation, Failure, Prediction, Status, Step, StepUsage, Usage
 from seer.schema.base import Record
 from seer.schema.conversations import Excerpt, LossClass, Trajectory, Turn
 from seer.schema.documents import Box, Document, LineBox, MissingGlyph, Page, PageStyle, Region
@@ -33,6 +33,7 @@ __all__ = [
     "Region",
     "Status",
     "Step",
+    "StepUsage",
     "Trajectory",
     "Turn",
     "Usage",

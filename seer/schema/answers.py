@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, model_validator
 
 from seer.errors import EngineError, ProtocolError, SeerError
 from seer.schema.base import Record
-from seer.schema.conversations import Turn
+from seer.schema.conversations import Excerpt
 from seer.schema.documents import Region
 
 
@@ -54,19 +54,77 @@ class Usage(Record):
         return self.full_text / self.prompt if self.prompt else 0.0
 
 
-class Step(Record):
-    """One turn of the trace: what was said, and what it cost."""
+class StepUsage(Record):
+    """Tokens that the model calls of one step took; all zero for a step without one."""
 
-    turn: Turn
-    raw: str = ""
-    """The model's own output, unparsed; empty for turns that the model did not write."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Prompt tokens that a key-value cache supplied."""
+
+
+class Step(Record):
+    """One step of a trace: what a system did, with what, and what it cost.
+
+    Every system names its own steps, and every reader of traces shows steps that it does not know. Seer's reading writes:
+
+    | name     | inputs                                      | outputs                                | pages    |
+    |----------|---------------------------------------------|----------------------------------------|----------|
+    | look     | `question`; `text`, if no pages are shown   |                                        | shown    |
+    | select   | `allowed`: pages that the model may select  | `raw`; `added`: pages a selector added | selected |
+    | retrieve |                                             | `excerpts`, or `text` (the paper's A.4) | retrieved |
+    | reason   |                                             | `text`, `raw`                          |          |
+    | answer   |                                             | `text`, `raw`                          |          |
+
+    Three outputs have a fixed form in every system's steps: `text`, the result in words; `raw`, the model's unparsed
+    output; `excerpts`, a list of `Excerpt` records.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    inputs: dict[str, JsonValue] = {}
+    outputs: dict[str, JsonValue] = {}
+    pages: tuple[int, ...] = ()
+    """Numbers of the pages that the step concerns."""
+    regions: tuple[Region, ...] = ()
+    """Spans of source text that the step found, read or returned."""
+    usage: StepUsage = StepUsage()
     seconds: float = 0.0
     finish: str = ""
+    """How the step's model call ended, e.g. "stop" or "length"; empty for a step without one."""
     deviations: tuple[str, ...] = ()
-    """How the output departed from the protocol, by name."""
+    """Names of the rules of the protocol that the model's output breaks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_former_steps(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "turn" in data:
+            raise ValueError("this step holds a 'turn', as an older version of Seer wrote it; predict again")
+        return data
+
+    @model_validator(mode="after")
+    def _outputs_have_their_form(self) -> Step:
+        for name in ("text", "raw"):
+            value = self.outputs.get(name, "")
+            if not isinstance(value, str):
+                raise ValueError(f"output '{name}' of step '{self.name}' is {value!r}: must be a string")
+        excerpts = self.outputs.get("excerpts", [])
+        if not isinstance(excerpts, list):
+            raise ValueError(f"output 'excerpts' of step '{self.name}' is {excerpts!r}: must be a list of excerpts")
+        for excerpt in excerpts:
+            Excerpt.model_validate(excerpt)
+        return self
+
+    @property
+    def text(self) -> str:
+        """The step's result in words: its output `text`, empty if there is none."""
+        return str(self.outputs.get("text", ""))
+
+    @property
+    def excerpts(self) -> tuple[Excerpt, ...]:
+        """The exact source text that the step returned: its output `excerpts`, empty if there is none."""
+        excerpts = self.outputs.get("excerpts", [])
+        assert isinstance(excerpts, list)
+        return tuple(map(Excerpt.model_validate, excerpts))
 
 
 class Failure(Record):

@@ -48,12 +48,12 @@ def finish_reason(answer: Answer) -> str:
 
 def engine_failed(answer: Answer) -> bool:
     """True where the engine gave no reply; False where the model said too little or nothing."""
-    return answer.status is Status.FAILED and not (answer.trace and answer.trace[-1].turn.kind in ("think", "answer"))
+    return answer.status is Status.FAILED and not (answer.trace and answer.trace[-1].name in ("reason", "answer"))
 
 
 def usage(answer: Answer) -> dict[str, Any]:
     """Tokens over all stages, as a server counts requests."""
-    prompt = sum(step.prompt_tokens for step in answer.trace)
+    prompt = sum(step.usage.prompt for step in answer.trace)
     spent = answer.usage
     return {
         "prompt_tokens": prompt,
@@ -81,12 +81,18 @@ def seer_field(document: Document, answer: Answer) -> dict[str, Any]:
 
 
 def step_field(step: Step) -> dict[str, Any] | None:
-    """What a client may show while it waits: the pages that were looked at and selected."""
-    if step.turn.kind == "prompt":
-        return {"step": "look", "pages": len(step.turn.pages)}
-    if step.turn.kind == "call":
-        return {"step": "select", "selected_pages": list(step.turn.pages)}
-    return None
+    """The progress event of a step, for clients to show while they wait.
+
+    None for steps that have no event: thinking and answers are streamed as text, and retrieved text is not sent.
+    """
+    if step.name == "look":
+        return {"step": "look", "pages": len(step.pages)}
+    if step.name == "select":
+        return {"step": "select", "selected_pages": list(step.pages)}
+    if step.name in ("retrieve", "reason", "answer"):
+        return None
+    outputs = {name: value for name, value in step.outputs.items() if name != "raw"}
+    return {"step": step.name, "pages": list(step.pages), "outputs": outputs}
 
 
 def error_body(message: str, kind: str, code: str, **more: Any) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def error_body(message: str, kind: str, code: str, **more: Any) -> dict[str, Any
 
 
 def thinking(answer: Answer) -> str:
-    return "\n".join(step.turn.text for step in answer.trace if step.turn.kind == "think" and step.turn.text)
+    return "\n".join(step.text for step in answer.trace if step.name == "reason" and step.text)
 
 
 def _page(document: Document, number: int) -> dict[str, Any]:

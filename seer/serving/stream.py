@@ -116,13 +116,13 @@ class Stream:
     # ── In the event loop ────────────────────────────────────────────────────────────────────────
 
     def _take(self, step: Step) -> None:
-        """A turn is whole: what was not streamed of it is sent."""
-        if step.turn.kind == "think":
-            self._think(_rest(step.turn.text, self._thought))
-            self._thoughts += bool(step.turn.text)
+        """Send the part of a finished step that was not streamed."""
+        if step.name == "reason":
+            self._think(_rest(step.text, self._thought))
+            self._thoughts += bool(step.text)
             self._thought = ""
-        elif step.turn.kind == "answer":
-            self._answer(_rest(step.turn.text, self._answered))
+        elif step.name == "answer":
+            self._answer(_rest(step.text, self._answered))
         elif (said := reply.step_field(step)) is not None:
             self._queue.put_nowait(reply.chunk(*self._head, {}, seer=said))
 

@@ -14,7 +14,7 @@ from seer.schema import Answer, Document, Status, Step
 from seer.storage import replace_surrogates, write_json, write_text
 from seer.web.components import Tone, callout, citation_chips, note_line, page_strip, thumbnail, thumbnails, verbatim
 from seer.web.html import Html, element, fragment, render_page
-from seer.web.wording import cite, tokens_line, turn_text
+from seer.web.wording import cite, cost_line, step_text, tokens_line
 
 MAX_PAGES_SHOWN = 60
 """Page pictures in a report; the rest of a longer document is only counted."""
@@ -55,7 +55,7 @@ def trace_html(document: Document, question: str, answer: Answer, pictures: dict
         element("h2", "Pages", id="pages"),
         _pages(document, answer, pictures),
         element("h2", "Trace"),
-        map(_turn, answer.trace),
+        map(_step, answer.trace),
     )
 
 
@@ -75,7 +75,7 @@ def trace_markdown(document: Document, question: str, answer: Answer, note: str 
         lines.append(f"| {page.number} | {mark} | {len(page.text):,} | ![page {page.number}]({picture}) |")
     lines += ["", "## Trace", ""]
     for step in answer.trace:
-        lines += [f"### {step.turn.kind}", "", *_quoted(turn_text(step)), ""]
+        lines += [f"### {_flat(step.name)}", "", *_quoted(step_text(step)), ""]
     return "\n".join(lines)
 
 
@@ -99,10 +99,10 @@ def _pages(document: Document, answer: Answer, pictures: dict[int, bytes]) -> Ht
     )
 
 
-def _turn(step: Step) -> Html:
-    spent = f"{step.prompt_tokens:,} in, {step.cached_tokens:,} cached, {step.completion_tokens:,} out"
-    cost = element("span", spent, class_="note") if step.prompt_tokens else None
-    return fragment(element("h3", step.turn.kind, cost), verbatim(turn_text(step)))
+def _step(step: Step) -> Html:
+    spent = cost_line(step)
+    cost = element("span", spent, class_="note") if spent else None
+    return fragment(element("h3", step.name, cost), verbatim(step_text(step)))
 
 
 # ── Markdown and files ───────────────────────────────────────────────────────────────────────────

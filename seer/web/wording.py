@@ -5,39 +5,80 @@ Nothing here escapes: each caller escapes for its own medium (rich text, HTML or
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from seer.schema import Answer, Citation, Document, Step, Turn
+from pydantic import JsonValue
+
+from seer.schema import Answer, Citation, Document, Step
 
 STRIP_SQUARES = 50
 """Most squares in a page strip, so that it fits one terminal line."""
 MAX_QUOTE_CHARACTERS = 120
 
 
-# ── One turn ─────────────────────────────────────────────────────────────────────────────────────
+# ── One step ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe_prompt(prompt: Turn) -> str:
-    """How the prompt presents the document: as text or as a number of page pictures."""
-    if not prompt.pages:
+def describe_shown(step: Step) -> str:
+    """How a step named "look" presents the document: as text or as a number of page pictures."""
+    if not step.pages:
         return "the whole text"
-    return "1 page as a picture" if len(prompt.pages) == 1 else f"{len(prompt.pages)} pages as pictures"
+    return "1 page as a picture" if len(step.pages) == 1 else f"{len(step.pages)} pages as pictures"
 
 
-def turn_text(step: Step) -> str:
-    """The content of a turn as plain text, with any deviation from the protocol."""
-    turn = step.turn
-    if turn.kind == "prompt":
-        shown = describe_prompt(turn)
-        return f"{shown[0].upper()}{shown[1:]}. {turn.text}"
-    if turn.kind == "call":
-        departs = f" (departs from the protocol: {', '.join(step.deviations)})" if step.deviations else ""
-        return f"select pages {list(turn.pages)}{departs}"
-    if turn.excerpts:
-        return "\n".join(f"Text from image {excerpt.page}: {excerpt.text}" for excerpt in turn.excerpts)
-    return turn.text
+def describe_pages(step: Step) -> str:
+    """The pages of a step, e.g. "pages [2, 5]"; "no page" if it concerns none."""
+    return f"pages {list(step.pages)}" if step.pages else "no page"
+
+
+def step_text(step: Step) -> str:
+    """The content of any step as plain text: its pages, its outputs, and deviations from the protocol.
+
+    The steps of Seer's reading have a wording of their own. For any other step the pages, the text and the outputs
+    follow one another, each output on a line that starts with its name; a step without any of them shows its inputs.
+    """
+    text = _WORDINGS.get(step.name, _any_step)(step)
+    departs = f" (departs from the protocol: {', '.join(step.deviations)})" if step.deviations else ""
+    return f"{text}{departs}" if text else departs.strip()
+
+
+def cost_line(step: Step) -> str:
+    """Tokens of a step's model calls; empty for a step without one."""
+    spent = step.usage
+    return f"{spent.prompt:,} in, {spent.cached:,} cached, {spent.completion:,} out" if spent.prompt else ""
+
+
+def _look(step: Step) -> str:
+    shown, question = describe_shown(step), step.inputs.get("question", "")
+    return "\n".join([f"{shown[0].upper()}{shown[1:]}. {_plain(question)}", *_named(step.outputs)])
+
+
+def _select(step: Step) -> str:
+    return "\n".join([f"select pages {list(step.pages)}", *_named(step.outputs)])
+
+
+def _any_step(step: Step) -> str:
+    pages = [describe_pages(step)] if step.pages and step.name not in ("retrieve", "reason", "answer") else []
+    excerpts = [f"Text from image {excerpt.page}: {excerpt.text}" for excerpt in step.excerpts]
+    lines = [*pages, *([step.text] if step.text else []), *excerpts, *_named(step.outputs)]
+    return "\n".join(lines or _named(step.inputs))
+
+
+_WORDINGS = {"look": _look, "select": _select}
+_SHOWN_APART = {"raw", "text", "excerpts"}
+"""Outputs with a place of their own; `raw` repeats them as the model wrote them."""
+
+
+def _named(values: Mapping[str, JsonValue]) -> list[str]:
+    return [f"{name}: {_plain(value)}" for name, value in values.items() if name not in _SHOWN_APART]
+
+
+def _plain(value: JsonValue) -> str:
+    """A value as text: strings as they are, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # ── The whole reading ────────────────────────────────────────────────────────────────────────────

@@ -119,7 +119,7 @@ def test_ask_json_is_the_answer_record(document):
     record = json.loads(result.stdout)
     assert record["status"] == "answered"
     assert record["question"] == "What?"
-    assert [step["turn"]["kind"] for step in record["trace"]] == ["prompt", "call", "observation", "think", "answer"]
+    assert [step["name"] for step in record["trace"]] == ["look", "select", "retrieve", "reason", "answer"]
     assert record["usage"]["prompt"] > 0
 
 
@@ -127,7 +127,7 @@ def test_ask_reads_standard_input_and_several_files(document, tmp_path):
     assert "laptop" in seer("ask", "-", "What?", "--engine", "scripted", stdin=TEXT.encode()).stdout
     (tmp_path / "other.txt").write_text("Nothing about prices.\n")
     result = seer("ask", tmp_path / "*.txt", "What?", "--engine", "scripted", "--json")
-    assert json.loads(result.stdout)["trace"][0]["turn"]["pages"] == [1, 2]
+    assert json.loads(result.stdout)["trace"][0]["pages"] == [1, 2]
 
 
 def test_ask_of_an_address_takes_the_engine_that_has_one(document):
@@ -159,9 +159,9 @@ def test_a_small_model_answers_end_to_end(document, small_checkpoint_dir):
     record = json.loads(result.stdout)
     assert result.returncode in (0, 1, 3)
     call = record["trace"][1]
-    assert call["turn"]["kind"] == "call"
+    assert call["name"] == "select"
     assert call["deviations"] == []
-    assert record["trace"][-1]["cached_tokens"] > 0
+    assert record["trace"][-1]["usage"]["cached"] > 0
 
 
 def test_check_names_what_is_wrong(small_checkpoint_dir, tmp_path):

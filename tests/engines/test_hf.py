@@ -134,9 +134,9 @@ def test_the_second_stage_feeds_only_what_is_new(engine):
     before = engine.images_encoded
     answer = reader.ask(DOCUMENT, "What does item 5 cost?")
     call, last = answer.trace[1], answer.trace[-1]
-    assert call.cached_tokens == 0
+    assert call.usage.cached == 0
     # every position that stage 1 fed: its prompt and its call but for the closing tag, which was never fed
-    assert last.cached_tokens == call.prompt_tokens + call.completion_tokens - 1
+    assert last.usage.cached == call.usage.prompt + call.usage.completion - 1
     assert engine.images_encoded - before == len(DOCUMENT.pages)
     assert not engine._memories
 
@@ -175,7 +175,7 @@ def test_reuse_changes_nothing(small_checkpoint):
     for question in questions:
         a, b = with_memory.ask(DOCUMENT, question), without.ask(DOCUMENT, question)
         assert (a.selected_pages, a.text) == (b.selected_pages, b.text)
-        assert b.trace[-1].cached_tokens == 0
+        assert b.trace[-1].usage.cached == 0
 
 
 def test_a_batch_answers_as_single_questions_do(engine):

@@ -75,7 +75,7 @@ def test_a_conversation_is_read_in_two_stages(continuation):
     with engine_for(script, continuation=continuation) as (engine, server):
         answer = Reader(engine).ask(DOCUMENT, "What is the total?")
     assert (answer.status, answer.text, answer.selected_pages) == (Status.ANSWERED, "$1,749.98", (1, 3))
-    assert answer.trace[-2].turn.text == "1299.99 + 449.99"
+    assert answer.trace[-2].text == "1299.99 + 449.99"
     assert answer.usage.cached == 10
     second = server.asked[1]
     roles = [message["role"] for message in second["messages"]]

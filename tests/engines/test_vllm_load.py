@@ -175,7 +175,7 @@ def test_many_conversations_at_once_do_not_mix(engine):
     answers = reader.ask_many([(document, f"What is in {n}?") for n, document in enumerate(documents)])
     for n, answer in enumerate(answers):
         assert answer.cause in ("", "no answer within the token limit", "the model gave no answer"), answer.cause
-        given = [excerpt.text for step in answer.trace for excerpt in step.turn.excerpts]
+        given = [excerpt.text for step in answer.trace for excerpt in step.excerpts]
         assert given == [documents[n].page(page).text for page in answer.selected_pages]
         assert not any(step.deviations for step in answer.trace)
 

@@ -13,7 +13,7 @@ from seer.evaluation.analysis.tokens import token_table
 from seer.evaluation.files import MANIFEST_NAME, to_line
 from seer.evaluation.reports.controls import scope_section
 from seer.evaluation.runs.latency import PrefillProbe, latency_summary, prefill_by_length
-from seer.schema import Prediction, Status, Step, Turn, Usage
+from seer.schema import Prediction, Status, Step, StepUsage, Usage
 
 
 def make(number: int, task: str = "hotpotqa", pred: str = "x", **more: object) -> Prediction:
@@ -108,8 +108,8 @@ def test_heterogeneity(tmp_path):
 
 
 def timed(number: int, seconds: float, completion: int, **more: object) -> Prediction:
-    turn = Turn(kind="answer", text="x")
-    step = Step(turn=turn, completion_tokens=completion, seconds=seconds, finish="stop")
+    usage = StepUsage(completion=completion)
+    step = Step(name="answer", outputs={"text": "x"}, usage=usage, seconds=seconds, finish="stop")
     return make(number, seconds=seconds, usage=Usage(prompt=10, completion=completion), trace=(step,), **more)
 
 

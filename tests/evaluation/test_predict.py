@@ -22,7 +22,7 @@ from seer.evaluation.files import RunFolder, read_manifest, read_predictions, to
 from seer.evaluation.runs.longbench import PredictOptions, predict
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
 from seer.evaluation.runs.truncation import cut_middle
-from seer.schema import Answer, Excerpt, Failure, Prediction, Status, Step, Turn, Usage
+from seer.schema import Answer, Failure, Prediction, Status, Step, Usage
 from seer.systems.base import Task, build_system
 
 
@@ -55,10 +55,9 @@ class Echo:
         return [self.answer(task) for task in tasks]
 
     def answer(self, task):
-        whole = Excerpt(page=1, start=0, text=task.context)
         trace = (
-            Step(turn=Turn(kind="prompt", text=task.question, pages=(1, 2, 3), excerpts=(whole,))),
-            Step(turn=Turn(kind="answer", text="x"), finish="stop"),
+            Step(name="look", inputs={"question": task.question, "text": task.context}, pages=(1, 2, 3)),
+            Step(name="answer", outputs={"text": "x"}, finish="stop"),
         )
         text = f"answer {task.id.rpartition('-')[2]}"
         return Answer(text=text, status=Status.ANSWERED, selected_pages=(2,), usage=Usage(prompt=7), trace=trace)
@@ -116,11 +115,11 @@ def test_one_question_that_cannot_be_asked_fails_alone():
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "again"),
-    [(EngineError("broke"), "call", True), (PromptTooLong("long"), "prompt", False), (None, "call", False)],
+    ("error", "name", "again"),
+    [(EngineError("broke"), "select", True), (PromptTooLong("long"), "look", False), (None, "select", False)],
 )
-def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(error, kind, again):
-    step = Step(turn=Turn(kind=kind), finish="stop" if kind == "call" else "")
+def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(error, name, again):
+    step = Step(name=name, finish="stop" if name == "select" else "")
     failure = Failure.of(error) if error else None
     answer = Answer(text="", status=Status.FAILED, cause="why", failure=failure, trace=(step,))
     assert is_worth_retrying(answer) == again
@@ -129,7 +128,7 @@ def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(er
 def test_silence_is_not_retried(tmp_path):
     class Silent(Echo):
         def answer(self, task):
-            step = Step(turn=Turn(kind="think", text="and so on"), finish="length")
+            step = Step(name="reason", outputs={"text": "and so on"}, finish="length")
             return Answer(text="", status=Status.FAILED, cause="no answer within the token limit", trace=(step,))
 
     system = Silent()
@@ -278,3 +277,11 @@ def test_the_middle_is_cut(text, max_tokens):
     else:
         assert len(cut) == max_tokens
         assert cut == text[: max_tokens // 2] + text[len(text) - (max_tokens - max_tokens // 2) :]
+
+
+def test_read_predictions_rejects_steps_of_an_older_version(tmp_path):
+    former = {"id": "1", "task": "trec", "pred": "x", "answers": [], "status": "answered"}
+    former["trace"] = [{"turn": {"kind": "answer", "text": "x"}, "raw": "x", "prompt_tokens": 9}]
+    (tmp_path / "trec.jsonl").write_text(json.dumps(former) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 1: .*an older version of Seer wrote it; predict again"):
+        read_predictions(tmp_path / "trec.jsonl")

@@ -16,7 +16,7 @@ from seer.evaluation.analysis.runs import Run, load_run
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord
 from seer.evaluation.files import MANIFEST_NAME, to_line
 from seer.evaluation.reports.report import build_report, write_report
-from seer.schema import Prediction, Status, Step, Turn, Usage
+from seer.schema import Prediction, Status, Step, Usage
 from seer.web.page import to_html
 from seer.web.tables import columns, to_json, to_markdown
 
@@ -30,8 +30,14 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
         lines = []
         for number in range(6):
             failed = number == 5
-            turns = [Turn(kind="prompt", text=f"{HOSTILE} {number}?", pages=(1, 2)), Turn(kind="call", pages=(1,))]
-            turns += [Turn(kind="think", text=HOSTILE), Turn(kind="call"), Turn(kind="think", text="so")]
+            trace = (
+                Step(name="look", inputs={"question": f"{HOSTILE} {number}?"}, pages=(1, 2)),
+                Step(name="select", pages=(1,)),
+                Step(name="reason", outputs={"text": HOSTILE}),
+                Step(name="select"),
+                Step(name="reason", outputs={"text": "so"}),
+                Step(name="navigate", pages=(2,), outputs={"note": HOSTILE, "raw": "left out"}),
+            )
             one = Prediction(
                 id=f"{task}-{number}",
                 task=task,
@@ -44,7 +50,7 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
                 selected_pages=(1,),
                 usage=Usage(vision=30, retrieved=5, prompt=50, completion=4, full_text=100),
                 seconds=0.5,
-                trace=tuple(Step(turn=turn) for turn in turns),
+                trace=trace,
             )
             lines.append(f"{to_line(one)}\n")
         (folder / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -123,8 +129,14 @@ def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
     shown = next(section for section in report.sections if section.title == "Pages and selections")
     captions = [[picture.caption for picture in case.pictures] for case in shown.cases]
     assert captions == [["page 1 · selected"], ["page 1 · selected · gold"]], "a success, then a failure"
-    told = [field for field in shown.cases[0].fields if field[0] in ("selected", "reasoning")]
-    assert told == [("selected", "pages 1"), ("reasoning", HOSTILE), ("selected", "no page"), ("reasoning", "so")]
+    steps = shown.cases[0].fields[-5:]
+    assert steps == [
+        ("selected", "pages 1"),
+        ("reasoning", HOSTILE),
+        ("selected", "no page"),
+        ("reasoning", "so"),
+        ("navigate", f"pages [2]\nnote: {HOSTILE}"),
+    ]
     page = to_html(report)
     tags = Tags()
     tags.feed(page)

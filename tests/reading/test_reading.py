@@ -46,8 +46,8 @@ def test_select_retrieve_reason():
     assert answer.status is Status.ANSWERED
     assert answer.text == "$1,749.98"
     assert answer.selected_pages == (1, 3)
-    assert [step.turn.kind for step in answer.trace] == ["prompt", "call", "observation", "think", "answer"]
-    assert [excerpt.text for excerpt in answer.trace[2].turn.excerpts] == [TEXTS[0], TEXTS[2]]
+    assert [step.name for step in answer.trace] == ["look", "select", "retrieve", "reason", "answer"]
+    assert [excerpt.text for excerpt in answer.trace[2].excerpts] == [TEXTS[0], TEXTS[2]]
     (citation,) = answer.citations
     assert citation.verified
     assert DOCUMENT.text[citation.start : citation.end] == citation.quote == "The monitor costs $449.99."
@@ -76,8 +76,8 @@ def test_the_second_request_continues_the_first():
 
 def test_without_retrieval_the_selection_is_acknowledged():
     answer = reader(oracle_script(pages=(1, 3), answer="x"), retrieve=False).ask(DOCUMENT, "q")
-    assert answer.trace[2].turn.text.startswith("You identified images [1, 3] as relevant")
-    assert answer.trace[2].turn.excerpts == ()
+    assert answer.trace[2].text.startswith("You identified images [1, 3] as relevant")
+    assert answer.trace[2].excerpts == ()
 
 
 def test_an_empty_selection_goes_on():
@@ -87,13 +87,13 @@ def test_an_empty_selection_goes_on():
 
 
 @pytest.mark.parametrize(
-    ("mode", "kinds"), [("visual", ["prompt", "think", "answer"]), ("text", ["prompt", "think", "answer"])]
+    ("mode", "kinds"), [("visual", ["look", "reason", "answer"]), ("text", ["look", "reason", "answer"])]
 )
 def test_modes_without_selection(mode, kinds):
     asked = reader(oracle_script(answer="x", think="y"), mode=mode)
     answer = asked.ask(DOCUMENT, "q")
-    assert [step.turn.kind for step in answer.trace] == kinds
-    assert bool(answer.trace[0].turn.pages) is (mode == "visual")
+    assert [step.name for step in answer.trace] == kinds
+    assert bool(answer.trace[0].pages) is (mode == "visual")
     if mode == "text":
         assert answer.usage.prompt == answer.usage.full_text
         assert answer.usage.vision == 0
@@ -136,7 +136,7 @@ def test_reask_asks_again_and_does_not_show_the_model_its_fault():
     asked = reader(calls(BAD, render_call((1,))), on_invalid_call="reask")
     answer = asked.ask(DOCUMENT, "q")
     assert answer.selected_pages == (1,)
-    assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [("out_of_range", "duplicate"), ()]
+    assert [step.deviations for step in answer.trace if step.name == "select"] == [("out_of_range", "duplicate"), ()]
     assert asked.engine.requests[0].prompt.turns == asked.engine.requests[1].prompt.turns
     assert asked.engine.requests[1].sampling.temperature > 0  # greedy would say the same again
 
@@ -155,7 +155,7 @@ def test_no_reask_draws_as_before(temperature):
 def test_reask_gives_up_and_drops():
     answer = reader(calls(BAD, BAD, BAD), on_invalid_call="reask", reasks=2).ask(DOCUMENT, "q")
     assert answer.selected_pages == (3,)
-    assert len([step for step in answer.trace if step.turn.kind == "call"]) == 3
+    assert len([step for step in answer.trace if step.name == "select"]) == 3
 
 
 # ── Rounds ───────────────────────────────────────────────────────────────────────────────────────
@@ -171,8 +171,8 @@ def test_rounds_offer_only_pages_not_yet_seen():
         (2,),
     ]
     assert answer.text == "forty-two"
-    kinds = [step.turn.kind for step in answer.trace]
-    assert kinds == ["prompt", "call", "observation", "call", "observation", "think", "answer"]
+    kinds = [step.name for step in answer.trace]
+    assert kinds == ["look", "select", "retrieve", "select", "retrieve", "reason", "answer"]
 
 
 def test_a_model_may_answer_before_its_rounds_are_used_up():
@@ -196,8 +196,8 @@ def thinks_and_calls(pages: int, thought: str = "so far"):
 def test_a_model_may_think_before_it_calls_again():
     asked = reader(thinks_and_calls(2, 'It says "The desk is brown."'), rounds=3)
     answer = asked.ask(DOCUMENT, "q")
-    kinds = [step.turn.kind for step in answer.trace]
-    assert kinds == ["prompt", *["call", "observation", "think"] * 2, "answer"]
+    kinds = [step.name for step in answer.trace]
+    assert kinds == ["look", *["select", "retrieve", "reason"] * 2, "answer"]
     assert (answer.text, answer.selected_pages, answer.status) == ("forty-two", (1, 2), Status.ANSWERED)
     assert not any(step.deviations for step in answer.trace)
     assert [citation.quote for citation in answer.citations] == ["The desk is brown."]
@@ -221,7 +221,7 @@ def test_what_stands_before_a_call_and_is_no_thinking_is_named(before):
 
     answer = reader(say, rounds=2).ask(DOCUMENT, "q")
     assert answer.selected_pages == (1, 2)
-    assert [step.deviations for step in answer.trace if step.turn.kind == "call"] == [(), ("text_around",)]
+    assert [step.deviations for step in answer.trace if step.name == "select"] == [(), ("text_around",)]
 
 
 def test_thinking_that_takes_the_room_of_what_it_asks_for_is_taken_back():
@@ -240,7 +240,7 @@ def test_thinking_that_takes_the_room_of_what_it_asks_for_is_taken_back():
 def test_retrieved_tokens_never_exceed_their_cap(cap):
     document = make_document([f"line {i} about apples\nline {i} about pears\n" * 5 for i in range(4)])
     answer = reader(oracle_script(pages=(1, 2, 4), answer="x"), max_retrieved_tokens=cap).ask(document, "pears?")
-    (observed,) = [step.turn for step in answer.trace if step.turn.kind == "observation"]
+    (observed,) = [step for step in answer.trace if step.name == "retrieve"]
     for excerpt in observed.excerpts:
         assert document.text[excerpt.start : excerpt.end] == excerpt.text
     if observed.excerpts:

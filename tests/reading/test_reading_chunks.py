@@ -27,7 +27,7 @@ def test_a_document_longer_than_the_window_is_scanned_in_chunks():
     scans = [request for request in engine.requests if request.constraint]
     assert len(scans) > 1
     assert sorted(page for request in scans for page in request.constraint.allowed) == list(range(1, 41))
-    assert answer.trace[-5].turn.pages == (3, 20, 39)
+    assert answer.trace[-5].pages == (3, 20, 39)
 
 
 class BoundedScript(ScriptedEngine):
@@ -104,6 +104,6 @@ def test_of_too_many_pages_every_chunk_keeps_some_and_their_text_has_room():
     assert len(chunks) > 1
     assert all({*chunk} & {*answer.selected_pages} for chunk in chunks), "no chunk is left out for those before it"
     assert 2 * answer.usage.vision < answer.usage.prompt < 700
-    (observed,) = [step.turn for step in answer.trace if step.turn.kind == "observation"]
+    (observed,) = [step for step in answer.trace if step.name == "retrieve"]
     assert {excerpt.page for excerpt in observed.excerpts} == {*answer.selected_pages}
     assert answer.usage.retrieved > 200

@@ -62,15 +62,15 @@ def test_conversations_are_exact_over_http(engine, small_checkpoint):
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8, max_pages=2))
     answers = reader.ask_many([(document, "What does <|image|> say?") for document in documents])
     for document, answer in zip(documents, answers, strict=True):
-        call, observed = answer.trace[1], answer.trace[2].turn
+        call, observed = answer.trace[1], answer.trace[2]
         assert not call.deviations, call
         assert [e.text for e in observed.excerpts] == [document.page(n).text for n in answer.selected_pages]
-        assert answer.trace[-1].cached_tokens > 0
+        assert answer.trace[-1].usage.cached > 0
         # what the server's template made of our messages has exactly the tokens of our own encoder, up to the joiners
         # that stand in neutralised text
         sizes = {page.number: (page.width_px, page.height_px) for page in document}
         first = small_checkpoint.encoder.encode([Turn(kind="prompt", text="What does ", pages=(1, 2, 3))], sizes)
-        assert call.prompt_tokens > len(first)
+        assert call.usage.prompt > len(first)
 
 
 def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, small_checkpoint):

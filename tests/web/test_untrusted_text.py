@@ -16,7 +16,7 @@ from fakes import make_document, small_encoder
 
 from data_pipeline.gallery import gallery_html
 from seer.models.checkpoint import PixelScaling
-from seer.schema import Answer, Citation, Excerpt, PageStyle, Status, Step, Trajectory, Turn
+from seer.schema import Answer, Citation, Excerpt, PageStyle, Status, Step, StepUsage, Trajectory, Turn
 from seer.web.html import stylesheet
 from seer.web.page import to_html
 from seer.web.tables import (
@@ -121,16 +121,18 @@ def reading(hostile: Payloads, status: Status = Status.ANSWERED) -> tuple:
     last.attach(lambda page: document.pages[1].image(), encode=lambda page: document.pages[1].png())
     joined = document.model_copy(update={"pages": (document.pages[0], last)})
     quotes = [hostile("quote of page 1"), hostile("quote of page 2")]
-    turns = [
-        Turn(kind="prompt", text=hostile("prompt"), pages=(1, 2)),
-        Turn(kind="call", pages=(2,)),
-        Turn(kind="observation", excerpts=(Excerpt(page=2, start=11, text=hostile("excerpt")),)),
-        Turn(kind="observation", text=hostile("observation")),
-        Turn(kind="think", text=hostile("think")),
-        Turn(kind="answer", text=hostile("answer turn")),
+    usage = StepUsage(prompt=9)
+    excerpt = {"page": 2, "start": 11, "text": hostile("excerpt")}
+    steps = [
+        Step(name="look", inputs={"question": hostile("prompt")}, pages=(1, 2), usage=usage),
+        Step(name="select", pages=(2,), deviations=(hostile("deviation"),), usage=usage),
+        Step(name="retrieve", outputs={"excerpts": [excerpt]}, usage=usage),
+        Step(name="retrieve", outputs={"text": hostile("observation")}, usage=usage),
+        Step(name="reason", outputs={"text": hostile("think")}, usage=usage),
+        Step(name=hostile("step"), outputs={hostile("output"): hostile("value")}, usage=usage),
+        Step(name=hostile("step 2"), inputs={hostile("input"): hostile("input value")}),
+        Step(name="answer", outputs={"text": hostile("answer turn")}, usage=usage),
     ]
-    steps = [Step(turn=turn, prompt_tokens=9) for turn in turns]
-    steps[1] = steps[1].model_copy(update={"deviations": (hostile("deviation"),)})
     answer = Answer(
         text="" if status is Status.FAILED else hostile("answer"),
         status=status,

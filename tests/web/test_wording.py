@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 from fakes import make_document
 
-from seer.schema import Answer, Citation, Excerpt, Status, Step, Turn, Usage
-from seer.web.wording import cite, describe_prompt, make_page_strip, shorten, tokens_line, turn_text
+from seer.schema import Answer, Citation, Status, Step, StepUsage, Usage
+from seer.web.wording import (
+    cite,
+    cost_line,
+    describe_pages,
+    describe_shown,
+    make_page_strip,
+    shorten,
+    step_text,
+    tokens_line,
+)
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])
 
@@ -66,27 +75,59 @@ def test_shorten_joins_lines_and_cuts_at_the_limit():
     assert shorten("abcdefg", 6) == "abcde…"
 
 
+EXCERPT = {"page": 2, "start": 26, "text": "abc"}
+
+
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (Step(turn=Turn(kind="prompt", text="Why?")), "The whole text. Why?"),
-        (Step(turn=Turn(kind="call", pages=(1, 3))), "select pages [1, 3]"),
+        (Step(name="look", inputs={"question": "Why?", "text": "all of it"}), "The whole text. Why?"),
+        (Step(name="look", inputs={"question": "Why?"}, pages=(1, 2)), "2 pages as pictures. Why?"),
+        (Step(name="select", inputs={"allowed": [1, 2, 3]}, pages=(1, 3)), "select pages [1, 3]"),
+        (Step(name="select", pages=(1, 3), outputs={"raw": "…", "added": [3]}), "select pages [1, 3]\nadded: [3]"),
         (
-            Step(turn=Turn(kind="call", pages=(1,)), deviations=("repeated",)),
+            Step(name="select", pages=(1,), deviations=("repeated",)),
             "select pages [1] (departs from the protocol: repeated)",
         ),
-        (
-            Step(turn=Turn(kind="observation", excerpts=(Excerpt(page=2, start=0, text="abc"),))),
-            "Text from image 2: abc",
-        ),
-        (Step(turn=Turn(kind="observation", text="nothing")), "nothing"),
-        (Step(turn=Turn(kind="think", text="Hm.")), "Hm."),
+        (Step(name="retrieve", pages=(2,), outputs={"excerpts": [EXCERPT]}), "Text from image 2: abc"),
+        (Step(name="retrieve", pages=(2,), outputs={"text": "nothing"}), "nothing"),
+        (Step(name="reason", outputs={"text": "Hm.", "raw": "<think>Hm."}), "Hm."),
+        (Step(name="answer", outputs={"text": "482139"}), "482139"),
     ],
 )
-def test_turn_text_describes_every_kind_of_turn(step, text):
-    assert turn_text(step) == text
+def test_step_text_describes_every_step_of_a_reading(step, text):
+    assert step_text(step) == text
 
 
-def test_describe_prompt_counts_pages():
-    assert describe_prompt(Turn(kind="prompt", pages=(1,))) == "1 page as a picture"
-    assert describe_prompt(Turn(kind="prompt", pages=(1, 2))) == "2 pages as pictures"
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (Step(name="navigate", pages=(2,), outputs={"next": "page two"}), "pages [2]\nnext: page two"),
+        (
+            Step(name="localize", pages=(1,), outputs={"text": "Here.", "box": {"x": 1.5}, "excerpts": [EXCERPT]}),
+            'pages [1]\nHere.\nText from image 2: abc\nbox: {"x": 1.5}',
+        ),
+        (Step(name="adjudicate", inputs={"votes": [1, None]}), "votes: [1, null]"),
+        (Step(name="wait", deviations=("late",)), "(departs from the protocol: late)"),
+        (Step(name="look"), "The whole text. "),
+    ],
+)
+def test_step_text_describes_unknown_steps_by_pages_and_outputs(step, text):
+    assert step_text(step) == text
+
+
+def test_cost_line_is_empty_without_a_model_call():
+    assert (
+        cost_line(Step(name="x", usage=StepUsage(prompt=1200, completion=3, cached=10))) == "1,200 in, 10 cached, 3 out"
+    )
+    assert cost_line(Step(name="x")) == ""
+
+
+def test_describe_shown_counts_pages():
+    assert describe_shown(Step(name="look", pages=(1,))) == "1 page as a picture"
+    assert describe_shown(Step(name="look", pages=(1, 2))) == "2 pages as pictures"
+
+
+def test_describe_pages_lists_pages():
+    assert describe_pages(Step(name="select", pages=(1, 12))) == "pages [1, 12]"
+    assert describe_pages(Step(name="select")) == "no page"

@@ -65,7 +65,7 @@ def selections_by_length(
 
 def count_invalid(predictions: Iterable[Prediction]) -> int:
     """Select calls that depart from the protocol."""
-    return sum(bool(step.deviations) for one in predictions for step in one.trace if step.turn.kind == "call")
+    return sum(bool(step.deviations) for one in predictions for step in one.trace if step.name == "select")
 
 
 # ── Figure 3: how far to retrieve ────────────────────────────────────────────────────────────────

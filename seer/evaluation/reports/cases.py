@@ -10,6 +10,7 @@ from seer.evaluation.benchmarks.tasks import build_context
 from seer.evaluation.reports.conditions import conditions
 from seer.schema import Prediction, Status, Step
 from seer.web.tables import Case, Picture, Section, Table, columns, row
+from seer.web.wording import step_text
 
 NUM_CASES = 4
 """Gains, and losses, shown in the gallery; and failures."""
@@ -107,15 +108,22 @@ def _page_case(run: Run, record: LongBenchRecord, gold: Mapping[str, tuple[int, 
         Picture(page.number, page.png(), page.number in selected, page.number in wanted)
         for page in every[:MAX_PICTURES]
     ]
-    said = map(_said, run.predictions[record.task][record.id].trace)
-    return Case(case.title, [*case.fields, *(field for field in said if field)], pictures)
+    steps = map(_step_field, run.predictions[record.task][record.id].trace)
+    return Case(case.title, [*case.fields, *(field for field in steps if field)], pictures)
 
 
-def _said(step: Step) -> tuple[str, str] | None:
-    """A selection or a thought, in the order of which a reader sees what led to what; None for other turns."""
-    if step.turn.kind == "call":
-        return "selected", f"pages {', '.join(map(str, step.turn.pages))}" if step.turn.pages else "no page"
-    return ("reasoning", _shorten(step.turn.text, _TEXT_LIMIT)) if step.turn.kind == "think" else None
+def _step_field(step: Step) -> tuple[str, str] | None:
+    """A step as a labelled field; None for steps whose content the case shows elsewhere.
+
+    The question, the answer and the text of pages have their own place. Steps with other names are shown by name.
+    """
+    if step.name == "select":
+        return "selected", f"pages {', '.join(map(str, step.pages))}" if step.pages else "no page"
+    if step.name == "reason":
+        return "reasoning", _shorten(step.text, _TEXT_LIMIT)
+    if step.name in ("look", "retrieve", "answer"):
+        return None
+    return step.name, _shorten(step_text(step), _TEXT_LIMIT)
 
 
 def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:
@@ -134,8 +142,8 @@ def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) ->
 
 def _question(prediction: Prediction) -> list[tuple[str, str]]:
     """The question as it was put, from the trace; its end, where it is long."""
-    text = next((step.turn.text for step in prediction.trace if step.turn.kind == "prompt"), "")
-    if not text:
+    text = next((asked for step in prediction.trace if (asked := step.inputs.get("question"))), "")
+    if not isinstance(text, str) or not text:
         return []
     return [("question", text if len(text) <= _TEXT_LIMIT else f"… {text[-_TEXT_LIMIT:]}")]
 

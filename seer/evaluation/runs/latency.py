@@ -101,9 +101,9 @@ def prefill_by_length(probes: Iterable[PrefillProbe]) -> list[PrefillBucket]:
 
 
 def _generate_rate(prediction: Prediction) -> float | None:
-    written = [step for step in prediction.trace if step.completion_tokens]
+    written = [step for step in prediction.trace if step.usage.completion]
     seconds = sum(step.seconds for step in written)
-    return sum(step.completion_tokens for step in written) / seconds if seconds > 0 else None
+    return sum(step.usage.completion for step in written) / seconds if seconds > 0 else None
 
 
 def _median(values: Sequence[float]) -> float | None:

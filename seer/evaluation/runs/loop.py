@@ -230,19 +230,19 @@ def to_prediction(asked: Input, answer: Answer, system: str, attempt: int = 1) -
         length=asked.length,
         status=answer.status,
         cause=cause,
-        pages=max((page for step in answer.trace if step.turn.kind == "prompt" for page in step.turn.pages), default=0),
+        pages=max((page for step in answer.trace if step.name == "look" for page in step.pages), default=0),
         selected_pages=answer.selected_pages,
         usage=answer.usage,
         seconds=answer.seconds,
         system=system,
-        trace=tuple(_without_prompt_text(step) for step in answer.trace),
+        trace=tuple(_without_shown_text(step) for step in answer.trace),
     )
 
 
-def _without_prompt_text(step: Step) -> Step:
-    if step.turn.kind != "prompt" or not step.turn.excerpts:
+def _without_shown_text(step: Step) -> Step:
+    if step.name != "look" or "text" not in step.inputs:
         return step
-    return step.model_copy(update={"turn": step.turn.model_copy(update={"excerpts": ()})})
+    return step.model_copy(update={"inputs": {name: step.inputs[name] for name in step.inputs if name != "text"}})
 
 
 def _session(options: LoopOptions) -> dict[str, Any]:
