@@ -1,9 +1,9 @@
-"""End to end: the project's own commands, one after another, on a text that ships with it.
+"""Run the project's commands end to end on a text that ships with it.
 
     python scripts/end_to_end.py [--out runs/end-to-end]
 
-render → plan → build trajectories → make a small model → train it a few steps → ask → score → report. The model is real
-in every part and knows next to nothing: what is shown is the road, not an ability.
+render → plan → build trajectories → make a small model → train it a few steps → ask → score → report. The model is
+complete but small and hardly trained: the report shows that every step works, not that the answers are right.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SAMPLE = ROOT / "seer" / "data" / "sample.txt"
 QUESTIONS = ROOT / "seer" / "data" / "sample_questions.jsonl"
 TITLE = "Seer, end to end"
 UNTRAINED = (
-    "The model is a small one made a minute ago and trained for a few steps: its answers mean nothing. "
-    "Every part it passed through is real."
+    "This small model was created a minute ago and trained for a few steps: its answers mean nothing. "
+    "Every step of the pipeline is real."
 )
 TRAIN_STEPS = 20
 
@@ -40,11 +40,11 @@ def main() -> None:
     started = time.time()
     steps = run_steps(out)
     write_report(out, steps, time.time() - started)
-    say(f"\n{UNTRAINED}\nLook at {show(out / 'report.html')} ({time.time() - started:.0f} s)")
+    say(f"\n{UNTRAINED}\nOpen {show(out / 'report.html')} ({time.time() - started:.0f} s)")
 
 
 def run_steps(out: Path) -> list[tuple[str, str, str]]:
-    """[(what, command, output)] of every step."""
+    """Run every step; returns its title, its command line and its output."""
     records = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     text = SAMPLE.read_text(encoding="utf-8")
     questions = out / "questions.jsonl"
@@ -56,15 +56,15 @@ def run_steps(out: Path) -> list[tuple[str, str, str]]:
     style = ["--style", "large"]
     commands = [
         ("Render the text to pages", ["seer", "render", SAMPLE, "--out", out / "pages", *style]),
-        ("Plan: what would pictures cost?", ["seer", "plan", SAMPLE]),
+        ("Estimate the cost of page images", ["seer", "plan", SAMPLE]),
         (
             "Build trajectories from questions with known evidence",
             ["seer-data", "build", "--input", questions, "--map", "evidence=evidence", "--judge", "gold"]
             + ["--out", out / "data"],
         ),
         ("Make a small GLM-4V model", ["seer", "make-small", small]),
-        ("Is it fit for Seer?", ["seer", "check", small]),
-        ("Train it for a few steps", ["seer-train", "run", train_config(out, small)]),
+        ("Check that the model fits Seer", ["seer", "check", small]),
+        ("Train the model for a few steps", ["seer-train", "run", train_config(out, small)]),
         (
             "Ask a question",
             ["seer", "ask", SAMPLE, question, "--model", model, *style, "--set", "max_new_tokens=48"]
@@ -80,6 +80,7 @@ def run_steps(out: Path) -> list[tuple[str, str, str]]:
 
 
 def train_config(out: Path, model: Path) -> Path:
+    """Write the training configuration; returns its path."""
     path = out / "train.toml"
     path.write_text(
         f"out = {json.dumps(str(out / 'train'))}\nsteps = {TRAIN_STEPS}\n"
@@ -92,6 +93,7 @@ def train_config(out: Path, model: Path) -> Path:
 
 
 def longbench_shape(record: dict, text: str) -> dict:
+    """Convert a sample question to a LongBench record with `text` as its context."""
     return {
         "input": record["question"],
         "context": text,
@@ -105,7 +107,10 @@ def longbench_shape(record: dict, text: str) -> dict:
 
 
 def run(command: list) -> tuple[str, str]:
-    """(command as typed, what it printed). Ends here where a command fails; asking may find no answer."""
+    """Run a command; returns its command line and its output.
+
+    Exits if the command fails. `seer ask` may also fail to find an answer, which is expected of this model.
+    """
     words = [show(part) if isinstance(part, Path) else str(part) for part in command]
     typed = shlex.join(words)
     say(f"\n$ {typed}")
@@ -115,7 +120,7 @@ def run(command: list) -> tuple[str, str]:
     unanswered = {0, 1, 3} if words[:2] == ["seer", "ask"] else {0}
     if result.returncode not in unanswered:
         say(result.stderr.strip())
-        sys.exit(f"stopped: '{typed}' ended with exit code {result.returncode}")
+        sys.exit(f"'{typed}' failed with exit code {result.returncode}; its error output is above")
     return typed, printed
 
 
@@ -162,15 +167,18 @@ def trace_section(folder: Path) -> Html:
 
 
 def write_lines(path: Path, records: list[dict]) -> None:
+    """Write records as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
 
 
 def show(path: Path) -> str:
+    """The path relative to the project if it is inside it."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 def say(text: str) -> None:
+    """Print at once, so that the output appears while later commands run."""
     print(text, flush=True)
 
 

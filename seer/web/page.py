@@ -76,6 +76,7 @@ def _row(row: Row, columns: Sequence[Column], numeric: Sequence[bool], largest: 
             "td",
             column.show(cell),
             class_="n" if is_number else "",
+            # The script sorts by the unrounded value, and puts empty cells last.
             data_v="" if cell is None else str(cell),
             style=_shade(cell, column, largest),
         )
@@ -85,6 +86,7 @@ def _row(row: Row, columns: Sequence[Column], numeric: Sequence[bool], largest: 
 
 
 def _holds_numbers(rows: Sequence[Row], index: int) -> bool:
+    """Whether a column has numbers and no text, so that it is aligned to the right."""
     cells = [row.cells[index] for row in rows]
     return any(isinstance(cell, int | float) for cell in cells) and not any(
         isinstance(cell, str) and cell for cell in cells
@@ -114,6 +116,7 @@ def _shade(cell: Cell, column: Column, largest: float) -> str | None:
 
 def _chart(chart: Chart) -> Html:
     """Horizontal bars made of boxes: labels stay readable on a phone, and any number of runs fits."""
+    # A dictionary keeps the order of first appearance, which decides the colours.
     series = list(dict.fromkeys(name for bar in chart.bars for _, name in bar.parts))
     largest = max((max(_total(bar), bar.high or 0.0) for bar in chart.bars), default=0.0)
     key = [

@@ -95,7 +95,7 @@ def describe(sample: Sample) -> str:
 def to_html(results: Sequence[Sample | Rejection], encoder: Encoder) -> str:
     """Render samples as a self-contained page: learned tokens are underlined, and tooltips give class and weight."""
     return render_page(
-        "What is learned",
+        "Samples, token by token",
         loss_legend(),
         note_line("Underlined tokens have a weight above 0; point at one to see it."),
         (_sample_html(result, encoder) for result in results),
