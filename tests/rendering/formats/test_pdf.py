@@ -39,9 +39,13 @@ def test_load_pdf_page_selection_keeps_numbers_as_labels(tmp_path):
     assert [page.label for page in part] == ["2", "4", "5"]
     assert part.page(1).content_hash == load(path).page(2).content_hash
     assert load(path, dpi=72).page(2).content_hash != part.page(1).content_hash
+
+
+def test_load_pdf_rejects_pages_and_dpi_out_of_range(tmp_path):
+    path = write_file(tmp_path, "a.pdf", make_pdf(5))
     with pytest.raises(InputError, match="pages '6': must lie within the document's pages, 1 to 5"):
         load(path, pages="6")
-    with pytest.raises(InputError, match="between 36 and 600"):
+    with pytest.raises(InputError, match="dpi=5: must be between 36 and 600"):
         load(path, dpi=5)
 
 
@@ -101,7 +105,7 @@ def test_pdf_file_closes_every_object_under_lock(tmp_path, monkeypatch):
     assert under_lock == {name: {True} for name in names}
 
 
-def test_load_scanned_pdf_without_ocr_fails_or_warns(tmp_path, monkeypatch):
+def test_load_scanned_pdf_without_ocr_is_rejected_unless_ocr_is_never(tmp_path, monkeypatch):
     monkeypatch.setattr(pdfsource, "ocr_installed", lambda: False)
     grey = np.full((100, 300), 200, np.uint8)
     path = write_file(tmp_path, "scan.pdf", make_scanned_pdf(grey))
