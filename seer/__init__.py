@@ -1,6 +1,6 @@
-"""Seer: long text read as pictures, exact words where a question needs them.
+"""Seer reads long documents as page images and retrieves their exact text where a question needs it.
 
-A document, a reader, a question:
+Load a document, open a reader and ask a question:
 
     import seer
 
@@ -54,9 +54,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that `import seer` costs nothing."""
+    """Import a public name on first use, so that `import seer` stays fast. Raises AttributeError for other names."""
     if name not in _EXPORTS:
-        raise AttributeError(f"module 'seer' has no attribute '{name}'; it offers {', '.join(_EXPORTS)}")
+        raise AttributeError(f"module 'seer' has no attribute '{name}'; available: {', '.join(_EXPORTS)}")
     from importlib import import_module
 
     return getattr(import_module(_EXPORTS[name]), name)

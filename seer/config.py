@@ -1,4 +1,4 @@
-"""Configuration: a TOML file, dotted overrides, one frozen record out.
+"""Configuration from a TOML file and dotted overrides, validated into one frozen record.
 
 config = load_config(TrainConfig, "configs/seer-9b.toml", ["optimizer.lr=3e-6"])
 write_config(config, run_dir / "config.toml")
@@ -19,9 +19,10 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 def load_config(kind: type[Config], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Read `path` (TOML), apply `a.b=value` overrides in order, validate into `kind`.
+    """Read the TOML file at `path`, apply `a.b=value` overrides in order and validate the result into `kind`.
 
-    Raises ConfigError: no such file, broken TOML, an unknown key (the nearest known one is named), a bad value.
+    Without a path, the overrides alone are validated. Raises ConfigError for a missing file, invalid TOML, an unknown
+    key (the message names the nearest known key) or an invalid value.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -29,7 +30,7 @@ def load_config(kind: type[Config], path: str | Path | None = None, overrides: I
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ConfigError(f"no configuration at '{path}'; give the path of a TOML file") from None
-        except (ValueError, RecursionError) as error:  # also numbers and nesting past what Python takes
+        except (ValueError, RecursionError) as error:  # includes numbers and nesting beyond Python's limits
             raise ConfigError(f"'{path}' is not TOML: {error}") from None
         except OSError as error:
             raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from None
@@ -39,7 +40,12 @@ def load_config(kind: type[Config], path: str | Path | None = None, overrides: I
 
 
 def build_config(kind: type[Config], values: Mapping[str, Any], *, where: str) -> Config:
-    """Validate `values` into `kind`; every fault is listed with its dotted key."""
+    """Validate `values` into `kind`.
+
+    where: the origin of the values, which begins the error message.
+
+    Raises ConfigError that lists every invalid value with its dotted key.
+    """
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -47,13 +53,14 @@ def build_config(kind: type[Config], values: Mapping[str, Any], *, where: str) -
 
 
 def write_config(config: BaseModel, path: str | Path) -> None:
-    """Write the resolved configuration as TOML; keys whose value is None are left out."""
+    """Write the resolved configuration as TOML, without keys whose value is None."""
     import tomli_w
 
     Path(path).write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
+    """Set the value of one `a.b=value` override in `values`."""
     key, equals, text = override.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):
@@ -62,12 +69,12 @@ def _apply(values: dict[str, Any], override: str) -> None:
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"'{override}': '{name}' is a value, not a section")
+            raise ConfigError(f"'{override}': '{name}' is a value, not a section; override '{name}' itself")
     node[names[-1]] = _parse_value(text.strip())
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value where `text` is one, else the text itself: 3e-6, true, [1, 2], "x", plain words."""
+    """Parse a TOML value such as 3e-6, true, [1, 2] or "x"; any other text is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -75,6 +82,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _describe(fault: Any) -> str:
+    """One line about a pydantic error: dotted key, rule and value."""
     key = ".".join(str(part) for part in fault["loc"])
     message = str(fault["msg"]).removeprefix("Value error, ")
     if message.startswith("unknown key"):

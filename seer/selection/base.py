@@ -1,7 +1,7 @@
-"""Selectors that choose pages without the model: what a baseline or a forced selection needs.
+"""Selectors that choose pages without the model, for baselines and forced selections.
 
-A selector gets the document, the question and a budget of pages, and returns page numbers: ascending, unique, in range,
-at most `budget`. The model's own selection is a tool call in the conversation and lives in `seer.reading.reader`.
+A selector receives the document, the question and a page budget and returns page numbers: ascending, unique, in range
+and at most `budget`. The model's own selection is a tool call in the conversation; see `seer.reading.reader`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from seer.schema import Document
 
 
 class Selector(Protocol):
+    """Chooses pages for a question."""
+
     name: str
 
-    def select(self, document: Document, question: str, budget: int) -> tuple[int, ...]: ...
+    def select(self, document: Document, question: str, budget: int) -> tuple[int, ...]:
+        """Return page numbers, ascending and unique. Classes whose budget is not the caller's say so."""
+        ...
 
 
 class Ranker(Protocol):
-    """A selector that can order all pages, best first."""
+    """Orders all pages of a document by relevance."""
 
     name: str
 
-    def rank(self, document: Document, question: str) -> list[int]: ...
+    def rank(self, document: Document, question: str) -> list[int]:
+        """Return all page numbers, best first."""
+        ...
 
 
 class TopRanked:
-    """The best pages of a ranking."""
+    """Selects the best pages of a ranking."""
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker, self.name = ranker, ranker.name
@@ -40,7 +46,7 @@ class TopRanked:
 
 
 class FirstPages:
-    """The first pages, in order."""
+    """Selects the first pages of the document."""
 
     name = "first"
 
@@ -49,7 +55,7 @@ class FirstPages:
 
 
 class AllPages:
-    """Every page, whatever the budget: retrieval without selection."""
+    """Selects every page and ignores the budget: retrieval without selection."""
 
     name = "all"
 
@@ -58,7 +64,7 @@ class AllPages:
 
 
 class RandomPages:
-    """Pages by lot. The same seed, document and question give the same pages."""
+    """Selects pages at random. The same seed, document and question give the same pages."""
 
     name = "random"
 
@@ -66,13 +72,14 @@ class RandomPages:
         self.seed = seed
 
     def select(self, document: Document, question: str, budget: int) -> tuple[int, ...]:
+        # A hash instead of one shared generator makes the draw independent of the order of questions.
         text = f"{self.seed}\0{document.name}\0{len(document.text)}\0{question}"
         draw = random.Random(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
         return tuple(sorted(draw.sample(range(1, len(document.pages) + 1), min(budget, len(document.pages)))))
 
 
 class OraclePages:
-    """The gold pages, from a function that knows them. Its budget is the truth's."""
+    """Selects the gold pages, which a function supplies, and ignores the budget."""
 
     name = "oracle"
 
@@ -84,7 +91,10 @@ class OraclePages:
 
 
 def fuse_ranks(rankings: Sequence[Sequence[int]], k: int = 60) -> list[int]:
-    """Reciprocal rank fusion: score = Σ 1 / (k + rank). Ties go to the earlier page."""
+    """Merge rankings by reciprocal rank fusion: score = Σ 1 / (k + rank), rank from 1. Ties go to the earlier page.
+
+    Source: Cormack, Clarke and Büttcher, SIGIR 2009, whose k is 60.
+    """
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, page in enumerate(ranking, 1):
@@ -93,7 +103,7 @@ def fuse_ranks(rankings: Sequence[Sequence[int]], k: int = 60) -> list[int]:
 
 
 class Hybrid:
-    """Two rankings fused."""
+    """Ranks pages by the fusion of two rankings."""
 
     def __init__(self, first: Ranker, second: Ranker) -> None:
         self.first, self.second = first, second
@@ -104,27 +114,28 @@ class Hybrid:
 
 
 class ModelPlusLexical:
-    """The model's own selection, and BM25's best page where question and page share enough words.
+    """Adds BM25's best page to the model's own selection if question and page share enough words.
 
-    The paper finds the two complementary: BM25 is stronger where the question's words stand in the evidence (its A.9).
+    The paper finds the two complementary: BM25 is stronger if the evidence contains the question's words (section A.9).
     """
 
     name = "model+bm25"
 
     def __init__(self, min_overlap: float = 0.6) -> None:
-        """`min_overlap`: the share of the question's words that must stand on the page."""
+        """min_overlap: the fraction of the question's words that the page must contain."""
         from seer.selection.lexical import BM25
 
         self.min_overlap = min_overlap
         self._ranker = BM25()
 
     def extend(self, document: Document, question: str, pages: tuple[int, ...]) -> tuple[int, ...]:
-        """The model's pages and, where it pays, one more; ascending."""
+        """Return the model's pages, and BM25's best page if it qualifies; ascending."""
         from seer.selection.lexical import words
 
         best = self._ranker.rank(document, question)[0]
-        asked = set(words(question))
-        shared = len(asked & set(words(document.page(best).text))) / len(asked) if asked else 0.0
+        question_words = set(words(question))
+        common = question_words & set(words(document.page(best).text))
+        shared = len(common) / len(question_words) if question_words else 0.0
         return tuple(sorted({*pages, best})) if shared >= self.min_overlap else pages
 
 
@@ -134,7 +145,13 @@ SELECTORS = ("model", "model+bm25", "bm25", "dense", "hybrid", "first", "random"
 def build_selector(
     name: str, *, seed: int = 0, gold: Callable[[Document, str], Iterable[int]] | None = None
 ) -> Selector | ModelPlusLexical | None:
-    """The selector of this name; None for `model`, whose selection is a call in the conversation."""
+    """Return the selector of this name; None for `model`, whose selection is a call in the conversation.
+
+    seed: of the random selector.
+    gold: returns the gold pages of a document and question, for the oracle.
+
+    Raises InputError for an unknown name, and for `oracle` without gold pages.
+    """
     if name == "model":
         return None
     if name == "model+bm25":

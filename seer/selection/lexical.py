@@ -1,4 +1,4 @@
-"""BM25 over page texts: words as they stand, Chinese cut into words by jieba."""
+"""BM25 over page texts, without stemming. jieba splits Chinese into words."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ _RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\\W\u3040-\u30ff
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and numbers; runs of Chinese or Japanese are cut by jieba."""
+    """Return the words and numbers of a text in lower case; jieba splits runs of Chinese or Japanese."""
     runs = _RUN.findall(text.lower())
     if not _CJK.search(text):
         return runs
     import jieba
 
-    jieba.setLogLevel(60)
+    jieba.setLogLevel(60)  # jieba otherwise logs the loading of its dictionary to stderr
     return [word for run in runs for word in (jieba.cut(run) if _CJK.match(run) else (run,))]
 
 
 class BM25:
-    """Okapi BM25 (Robertson & Zaragoza, 2009) by bm25s, k1 = 1.5, b = 0.75. Ties go to the earlier page."""
+    """Ranks pages by Okapi BM25 (Robertson and Zaragoza, 2009), with k1 = 1.5 and b = 0.75. Ties go to the earlier page.
+
+    Without a usable word in the question or in any page, the pages keep their order.
+    """
 
     name = "bm25"
 

@@ -1,4 +1,4 @@
-"""Configuration: every fault is named with its key; what is written reads back."""
+"""Tests of configuration files: errors name the key, and a written configuration reads back equal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Outer(Record):
     limit: int | None = None
 
 
-def test_files_and_overrides_meet(tmp_path):
+def test_load_config_overrides_replace_values_of_the_file(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("steps = 5\n[inner]\nrate = 3e-6\n")
     config = load_config(Outer, path, ["inner.name=hello world", "pages=[1, 2]", "steps=7"])
     assert config == Outer(inner=Inner(rate=3e-6, name="hello world"), steps=7, pages=(1, 2))
 
 
-def test_what_is_written_reads_back(tmp_path):
+def test_write_config_read_back_is_equal(tmp_path):
     config = Outer(inner=Inner(name='quo"te\n'), pages=(3,))
     write_config(config, tmp_path / "c.toml")
     assert load_config(Outer, tmp_path / "c.toml") == config
@@ -47,12 +47,12 @@ def test_what_is_written_reads_back(tmp_path):
         (["inner=3"], "inner"),
     ],
 )
-def test_every_fault_names_its_key(overrides, message):
+def test_load_config_error_names_the_key(overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_config(Outer, None, overrides)
 
 
-def test_a_missing_or_broken_file_is_said(tmp_path):
+def test_load_config_rejects_missing_or_broken_file(tmp_path):
     with pytest.raises(ConfigError, match="no configuration at"):
         load_config(Outer, tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("steps = = 3")
