@@ -35,7 +35,7 @@ from data_pipeline.steps.process import Process, Tools, outcome_of
 from data_pipeline.tally import Tally
 from seer.config import write_config
 from seer.errors import InputError
-from seer.shards.reader import MANIFEST_NAME, read_manifest
+from seer.shards.reader import MANIFEST_NAME, read_shard_manifest
 from seer.storage import folder_lock
 from seer.teaching.ledger import BudgetReached, Spending
 
@@ -180,7 +180,7 @@ def _finished(out: Path, digest: str, force: bool) -> BuildReport | None:
     folders = [folder for folder in output_folders(out) if (folder / MANIFEST_NAME).exists()]
     if not folders or force:
         return None
-    sets = {str(folder.relative_to(out)): read_manifest(folder) for folder in folders}
+    sets = {str(folder.relative_to(out)): read_shard_manifest(folder) for folder in folders}
     if any(manifest.meta.get("config_digest") != digest for manifest in sets.values()):
         raise InputError(
             f"'{out}' holds a finished build of another configuration; choose another `out`, or pass --force"

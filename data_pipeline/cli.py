@@ -289,15 +289,15 @@ def guard(
 def find_sets(folder: Path) -> list[Path]:
     """Return the finished sets at a path: the folder itself, or the sets that a build wrote below it.
 
-    Raises DocumentNotFound or InputError if there is none, as `seer.shards.reader.read_manifest` does.
+    Raises DocumentNotFound or InputError if there is none, as `seer.shards.reader.read_shard_manifest` does.
     """
-    from seer.shards.reader import MANIFEST_NAME, read_manifest
+    from seer.shards.reader import MANIFEST_NAME, read_shard_manifest
 
     if not (folder / MANIFEST_NAME).exists():
         found = [path.parent for depth in ("*", "*/*") for path in sorted(folder.glob(f"{depth}/{MANIFEST_NAME}"))]
         if found:
             return found
-    read_manifest(folder)
+    read_shard_manifest(folder)
     return [folder]
 
 

@@ -1,6 +1,6 @@
-"""What trajectory shards are made of: the manifest, the columns, and how a trajectory becomes a row and back.
+"""The format of trajectory shards: the manifest, the columns, and the conversion of trajectories to rows and back.
 
-The table of columns stands in `seer.shards.reader`, which reads them; `seer.shards.writer` writes them.
+`seer.shards.reader` documents the columns and reads them; `seer.shards.writer` writes them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,35 @@ SCHEMA_VERSION = 1
 
 
 class ShardInfo(Record):
+    """One Parquet file of a set."""
+
     name: str
+    """The file name within the folder of the set."""
     rows: int = Field(ge=0)
     bytes: int = Field(ge=0)
     sha256: str
 
 
 class Manifest(Record):
-    """What a finished set holds. Its presence says that everything it names was written."""
+    """The contents of a finished set. It is written last, so every file that it names is complete."""
 
     kind: str = "seer-trajectories"
     schema_version: int = SCHEMA_VERSION
     rows: int = Field(ge=0)
     digest: str
-    """Over the records alone: it does not change with how they are cut into files or compressed."""
+    """SHA-256 over the records alone, independent of their division into files and of compression."""
     embedded_pages: bool = False
     shards: tuple[ShardInfo, ...]
     statistics: dict[str, Any] = {}
     meta: dict[str, Any] = {}
-    """What the maker of the set wanted to say about it."""
+    """Free notes of the program that wrote the set."""
 
 
 # ── Rows ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def arrow_schema(embedded: bool) -> pa.Schema:
+    """Return the Arrow schema of the columns; `embedded` adds the column of page images."""
     import pyarrow as pa
 
     types = {name: pa.large_string() for name in ("id", "source", "style", "turns")}
@@ -63,13 +67,17 @@ def arrow_schema(embedded: bool) -> pa.Schema:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table, out of buffers: pyarrow's own road from Python lists loads pandas, a second of start-up."""
+    """Convert rows (texts as UTF-8 bytes) into an Arrow table with `schema`.
+
+    The arrays are built from buffers because pyarrow's conversion of Python lists imports pandas, which takes a second.
+    """
     import pyarrow as pa
 
     def column(field: pa.Field) -> pa.Array:
         values = [row[field.name] for row in rows]
         if pa.types.is_large_string(field.type):
             return _bytes_array(values, field.type)
+        # A list column is one flat array of values and the offsets at which each row ends.
         ends = np.cumsum([0, *map(len, values)])
         flat = [value for row_values in values for value in row_values]
         if field.type == pa.list_(pa.int32()):
@@ -83,6 +91,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 
 
 def _bytes_array(parts: Sequence[bytes], kind: pa.DataType) -> pa.Array:
+    """An array of variable-length values: 64-bit offsets and the joined bytes."""
     import pyarrow as pa
 
     ends = np.cumsum([0, *map(len, parts)]).astype(np.int64)
@@ -90,7 +99,10 @@ def _bytes_array(parts: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def row_of(trajectory: Trajectory) -> dict[str, Any]:
-    """The row of a trajectory, texts as UTF-8. Raises InputError for text that UTF-8 cannot hold."""
+    """Convert a trajectory into a row with texts as UTF-8 bytes.
+
+    Raises InputError if a text contains a lone surrogate, which UTF-8 cannot encode.
+    """
     try:
         return {
             "id": trajectory.id.encode(),
@@ -103,7 +115,7 @@ def row_of(trajectory: Trajectory) -> dict[str, Any]:
         }
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InputError(
-            f"trajectory {trajectory.id!r} holds a lone surrogate, which UTF-8 cannot store ({error}); replace it before "
+            f"trajectory {trajectory.id!r} contains a lone surrogate, which UTF-8 cannot encode ({error}); replace it before "
             "writing"
         ) from None
 
@@ -120,7 +132,7 @@ _last_style: tuple[PageStyle, bytes] | None = None
 
 
 def _style_json(style: PageStyle) -> bytes:
-    """The same style mostly stands in every record: written out once."""
+    """The style as JSON. Most sets use one style object for all records, so the last result is cached."""
     global _last_style
     if _last_style is None or _last_style[0] is not style:
         _last_style = (style, style.model_dump_json().encode())
@@ -128,19 +140,23 @@ def _style_json(style: PageStyle) -> bytes:
 
 
 def canonical(row: Mapping[str, Any]) -> bytes:
-    """The content of a row (texts as UTF-8), each part with its length, so that no two rows share it."""
+    """Return the content of a row (texts as UTF-8 bytes) as one byte string.
+
+    Each part is preceded by its length, so different rows have different strings.
+    """
     texts = [row[name] for name in ("id", "source", "style", "turns", "provenance")]
     parts = (*texts, *row["answers"], json.dumps(row["relevant_pages"]).encode())
     return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
-def encoded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as read, with its texts as the writer had them."""
+def utf8_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row that was read from Parquet in the form of `row_of`, with texts as UTF-8 bytes."""
     encoded = {name: value.encode() if isinstance(value, str) else value for name, value in row.items()}
     return {**encoded, "answers": [answer.encode() for answer in row["answers"]]}
 
 
 def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
+    """Convert a row that was read from Parquet into a trajectory. Raises InputError if a column is invalid."""
     try:
         return Trajectory(
             id=row["id"],
@@ -152,13 +168,14 @@ def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
             provenance=json.loads(row["provenance"]),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"record {row.get('id')!r} is no trajectory: {error}") from None
+        raise InputError(f"record {row.get('id')!r} is not a valid trajectory ({error}); build the set again") from None
 
 
 _styles: dict[str, PageStyle] = {}
 
 
 def _parse_style(text: str) -> PageStyle:
+    """The style from JSON, cached: most records of a set have the same one."""
     if text not in _styles:
         if len(_styles) > 64:
             _styles.clear()
@@ -170,5 +187,6 @@ def _parse_style(text: str) -> PageStyle:
 
 
 def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Writing trajectory shards: bounded memory, temporary names, the manifest last. See `seer.shards.reader` for the format."""
+"""Writes trajectory shards with bounded memory; the manifest comes last. `seer.shards.reader` documents the format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GROUP_BYTES = 1 << 20
 _GROUP_ROWS = 1024
 
 Embed = Callable[[Trajectory], Sequence[bytes]]
-"""Gives the PNG pages of a trajectory, to be stored beside it."""
+"""Returns the pages of a trajectory as PNG, to be stored with it."""
 
 
 def write_shards(
@@ -43,10 +43,15 @@ def write_shards(
     embed: Embed | None = None,
     overwrite: bool = False,
 ) -> Manifest:
-    """Write a whole set. Memory is bounded by one row group, however many trajectories there are.
+    """Write a whole set and return its manifest. Memory is bounded by one row group.
 
-    Raises InputError: the folder holds a finished set (and `overwrite` is off), an id twice in a row, a text that UTF-8
-    cannot hold.
+    rows_per_shard: rows in each Parquet file.
+    meta: free notes for the manifest.
+    embed: returns the page images of a trajectory, to store them; by default none are stored.
+    overwrite: replace a finished set.
+
+    Raises InputError if the folder contains a finished set and `overwrite` is off, if an id occurs twice in a row, or if
+    UTF-8 cannot encode a text.
     """
     with ShardWriter(folder, rows_per_shard, embed=embed, overwrite=overwrite) as writer:
         for trajectory in trajectories:
@@ -55,7 +60,7 @@ def write_shards(
 
 
 class ShardWriter:
-    """Writes a set record by record. Without `finish` no manifest appears, and the folder counts as unfinished."""
+    """Writes a set record by record. The folder counts as unfinished until `finish` writes the manifest."""
 
     def __init__(
         self,
@@ -65,8 +70,12 @@ class ShardWriter:
         embed: Embed | None = None,
         overwrite: bool = False,
     ) -> None:
+        """Prepare the folder; arguments as in `write_shards`.
+
+        Raises InputError if `rows_per_shard` is below 1, or if the folder contains a finished set and `overwrite` is off.
+        """
         if rows_per_shard < 1:
-            raise InputError(f"rows_per_shard is {rows_per_shard}; it must be at least 1")
+            raise InputError(f"rows_per_shard={rows_per_shard}: must be at least 1")
         self.folder = Path(folder)
         self._prepare_folder(overwrite)
         self._rows_per_shard, self._embed = rows_per_shard, embed
@@ -96,9 +105,14 @@ class ShardWriter:
         return self._statistics.rows
 
     def add(self, trajectory: Trajectory) -> None:
-        """Append one trajectory. Ids must differ; a repeat right after its twin is refused here, others by `verify`."""
+        """Append one trajectory.
+
+        Ids must be unique. Only a repetition of the previous id is detected here; `ShardSet.verify` finds all others.
+
+        Raises InputError for a repeated id and for text that UTF-8 cannot encode.
+        """
         if trajectory.id == self._last_id:
-            raise InputError(f"trajectory '{trajectory.id}' comes twice in a row; ids must be unique within a set")
+            raise InputError(f"trajectory '{trajectory.id}' occurs twice in a row; ids must be unique within a set")
         self._last_id = trajectory.id
         row = row_of(trajectory)
         content = canonical(row)
@@ -117,7 +131,7 @@ class ShardWriter:
             self._close_shard()
 
     def finish(self, meta: Mapping[str, Any] | None = None) -> Manifest:
-        """Close the last shard and write the manifest."""
+        """Close the last shard, then write and return the manifest. `meta`: free notes for it."""
         self._flush()
         self._close_shard()
         manifest = Manifest(
@@ -134,9 +148,9 @@ class ShardWriter:
     def _prepare_folder(self, overwrite: bool) -> None:
         manifest = self.folder / MANIFEST_NAME
         if manifest.exists() and not overwrite:
-            raise InputError(f"'{self.folder}' holds a finished set; write elsewhere, or ask to overwrite it")
+            raise InputError(f"'{self.folder}' contains a finished set; choose another folder or overwrite it")
         self.folder.mkdir(parents=True, exist_ok=True)
-        # the manifest goes first: from here on, a crash leaves a folder that counts as unfinished
+        # The manifest is removed first: from here on, a crash leaves a folder that counts as unfinished.
         manifest.unlink(missing_ok=True)
         for stale in sorted([*self.folder.glob("part-*.parquet"), *self.folder.glob("part-*.parquet.tmp")]):
             stale.unlink()
@@ -175,7 +189,7 @@ class ShardWriter:
 
 
 class _Statistics:
-    """Counts kept while writing, in the manifest at the end."""
+    """Counts that are collected while writing and stored in the manifest."""
 
     def __init__(self) -> None:
         self.rows = 0

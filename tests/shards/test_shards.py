@@ -1,4 +1,4 @@
-"""Shards: what is written is read back, equal records give equal bytes, and nothing half-written passes for whole."""
+"""Tests of trajectory shards: reading inverts writing, equal records give equal bytes, unfinished sets are rejected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def make(n: int, text: str = "Some text.", style: PageStyle = STYLE) -> Trajecto
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, max_size=12), rows=st.integers(1, 5))
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str], rows: int) -> None:
+def test_shard_set_reads_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], rows: int
+) -> None:
     folder = tmp_path_factory.mktemp("set")
     records = [make(n, text) for n, text in enumerate(texts)]
     manifest = write_shards(folder, records, rows_per_shard=rows)
@@ -53,7 +55,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     shards.verify()
 
 
-def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+def test_write_shards_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_shards(tmp_path / name, (make(n, "x" * n) for n in range(50)), rows_per_shard=20)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
@@ -62,14 +64,14 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_the_digest_depends_on_records_not_on_files(tmp_path: Path) -> None:
+def test_write_shards_digest_depends_on_records_not_on_files(tmp_path: Path) -> None:
     one = write_shards(tmp_path / "a", map(make, range(10)), rows_per_shard=3)
     other = write_shards(tmp_path / "b", map(make, range(10)), rows_per_shard=10)
     changed = write_shards(tmp_path / "c", map(make, range(1, 11)), rows_per_shard=10)
     assert one.digest == other.digest != changed.digest
 
 
-def test_large_records_are_read_at_random(tmp_path: Path) -> None:
+def test_shard_set_reads_large_records_at_random(tmp_path: Path) -> None:
     records = [make(n, f"{n} " * 60_000) for n in range(40)]
     write_shards(tmp_path, records, rows_per_shard=15)
     shards = ShardSet(tmp_path)
@@ -80,7 +82,7 @@ def test_large_records_are_read_at_random(tmp_path: Path) -> None:
         shards[40]
 
 
-def test_a_set_is_read_by_threads_and_other_processes(tmp_path: Path) -> None:
+def test_shard_set_works_in_threads_and_other_processes(tmp_path: Path) -> None:
     write_shards(tmp_path, map(make, range(3000)), rows_per_shard=1000)
     shards = ShardSet(tmp_path)
     assert shards[5].id == "t/5"
@@ -94,7 +96,7 @@ def test_a_set_is_read_by_threads_and_other_processes(tmp_path: Path) -> None:
         ]
 
 
-def test_pages_can_be_embedded(tmp_path: Path) -> None:
+def test_write_shards_embedded_pages_are_read_back(tmp_path: Path) -> None:
     from seer.rendering import png_bytes, render_text
 
     def embed(trajectory: Trajectory) -> list[bytes]:
@@ -109,7 +111,7 @@ def test_pages_can_be_embedded(tmp_path: Path) -> None:
     shards.verify()
 
 
-def test_statistics_and_meta_stand_in_the_manifest(tmp_path: Path) -> None:
+def test_write_shards_manifest_contains_statistics_and_meta(tmp_path: Path) -> None:
     manifest = write_shards(tmp_path, map(make, range(3)), meta={"note": "three"})
     assert manifest.statistics["sources"] == {"t": 3}
     assert manifest.statistics["relevant_pages"] == {"1": 3}
@@ -120,12 +122,12 @@ def test_statistics_and_meta_stand_in_the_manifest(tmp_path: Path) -> None:
 # ── Bad folders ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_shard_set_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DocumentNotFound, match="nowhere"):
         ShardSet(tmp_path / "nowhere")
 
 
-def test_a_half_written_folder_is_refused(tmp_path: Path) -> None:
+def test_shard_set_rejects_unfinished_folder(tmp_path: Path) -> None:
     with ShardWriter(tmp_path, rows_per_shard=2) as writer:
         for n in range(5):
             writer.add(make(n))
@@ -134,7 +136,7 @@ def test_a_half_written_folder_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_rewriting_removes_the_old_manifest_first(tmp_path: Path) -> None:
+def test_shard_writer_overwrite_removes_old_manifest_first(tmp_path: Path) -> None:
     write_shards(tmp_path, map(make, range(5)), rows_per_shard=1)
     with ShardWriter(tmp_path, overwrite=True) as writer:
         writer.add(make(0))
@@ -143,25 +145,25 @@ def test_rewriting_removes_the_old_manifest_first(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "part-00000.parquet"]
 
 
-def test_a_finished_set_is_not_overwritten_unasked(tmp_path: Path) -> None:
+def test_write_shards_without_overwrite_rejects_finished_set(tmp_path: Path) -> None:
     write_shards(tmp_path, [make(0)])
     with pytest.raises(InputError, match="finished set"):
         write_shards(tmp_path, [make(1)])
 
 
-def test_a_missing_or_shortened_shard_is_refused(tmp_path: Path) -> None:
+def test_shard_set_rejects_missing_or_shortened_shard(tmp_path: Path) -> None:
     write_shards(tmp_path, map(make, range(10)))
     part = tmp_path / "part-00000.parquet"
     data = part.read_bytes()
     part.write_bytes(data[:-10])
-    with pytest.raises(InputError, match="bytes where the manifest says"):
+    with pytest.raises(InputError, match="bytes, but the manifest says"):
         ShardSet(tmp_path)
     part.unlink()
     with pytest.raises(InputError, match="lacks part-00000"):
         ShardSet(tmp_path)
 
 
-def test_flipped_bytes_are_found(tmp_path: Path) -> None:
+def test_verify_finds_flipped_byte(tmp_path: Path) -> None:
     write_shards(tmp_path, map(make, range(100)))
     part = tmp_path / "part-00000.parquet"
     data = bytearray(part.read_bytes())
@@ -171,7 +173,7 @@ def test_flipped_bytes_are_found(tmp_path: Path) -> None:
         ShardSet(tmp_path).verify()
 
 
-def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
+def test_shard_set_rejects_file_that_is_not_parquet(tmp_path: Path) -> None:
     write_shards(tmp_path, map(make, range(3)))
     part = tmp_path / "part-00000.parquet"
     part.write_bytes(b"x" * part.stat().st_size)
@@ -188,7 +190,7 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
         ({"shards": [{"name": "../x", "rows": 1, "bytes": 1, "sha256": ""}]}, "outside its folder"),
     ],
 )
-def test_a_strange_manifest_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_shard_set_rejects_invalid_manifest(tmp_path: Path, change: dict[str, object], message: str) -> None:
     write_shards(tmp_path, [make(0)])
     path = tmp_path / MANIFEST_NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -197,26 +199,26 @@ def test_a_strange_manifest_is_refused(tmp_path: Path, change: dict[str, object]
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{", '"x"'])
-def test_a_broken_manifest_is_refused(tmp_path: Path, body: str) -> None:
+def test_shard_set_rejects_manifest_that_is_not_json(tmp_path: Path, body: str) -> None:
     write_shards(tmp_path, [make(0)])
     (tmp_path / MANIFEST_NAME).write_text(body)
     with pytest.raises(InputError):
         ShardSet(tmp_path)
 
 
-def test_repeated_ids_are_found(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="twice"):
+def test_repeated_ids_are_rejected_by_writer_or_verify(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="occurs twice in a row"):
         write_shards(tmp_path, [make(0), make(0)])
     write_shards(tmp_path, [make(0), make(1), make(0)], overwrite=True)
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="occurs twice in '"):
         ShardSet(tmp_path).verify()
 
 
-def test_text_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_write_shards_rejects_lone_surrogate(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lone surrogate"):
         write_shards(tmp_path, [make(0, "a\ud800b")])
 
 
-def test_rows_per_shard_must_be_positive(tmp_path: Path) -> None:
+def test_write_shards_rejects_rows_per_shard_below_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 1"):
         write_shards(tmp_path, [], rows_per_shard=0)
