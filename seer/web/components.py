@@ -6,9 +6,10 @@ Every function takes plain values and returns `Html`; all text is escaped by the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from seer.schema import Citation, Document, LossClass
+from seer.schema import Citation, Document, LossClass, Page, Region
 from seer.web.html import Child, Html, element, fragment, png_url
 from seer.web.wording import cite, make_page_strip
 
@@ -59,14 +60,46 @@ def table(heads: Iterable[Html], rows: Iterable[Html]) -> Html:
 # ── Pages of a document ──────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A rectangle drawn over a page picture. All lengths are fractions of the picture's width or height."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    title: str
+    """Shown when the pointer rests on the mark."""
+    is_citation: bool = True
+    """False for a region that a step found."""
+
+
+def region_marks(region: Region, page: Page, title: str, *, is_citation: bool = True) -> list[Mark]:
+    """Marks at the boxes of a region on its page."""
+    width, height = page.width_px, page.height_px
+    return [
+        Mark(box.x_px / width, box.y_px / height, box.width_px / width, box.height_px / height, title, is_citation)
+        for box in region.boxes
+    ]
+
+
 def thumbnail(
-    number: int, png: bytes, caption: str, *, is_selected: bool = False, is_missed: bool = False, anchor: str = ""
+    number: int,
+    png: bytes,
+    caption: str,
+    *,
+    is_selected: bool = False,
+    is_missed: bool = False,
+    anchor: str = "",
+    marks: Iterable[Mark] = (),
 ) -> Html:
     """A page picture. A solid frame marks a selected page, a dashed one a page that should have been selected.
 
-    With an `anchor`, the figure has that id, and a click on the picture enlarges it in place.
+    With an `anchor`, the figure has that id, and a click on the picture enlarges it in place. `marks` are drawn over
+    the picture.
     """
-    picture: Html = element("img", alt=f"page {number}", src=png_url(png), loading="lazy")
+    image = element("img", alt=f"page {number}", src=png_url(png), loading="lazy")
+    picture: Html = element("span", image, map(_mark, marks), class_="sheet")
     if anchor:
         picture = element("a", picture, href=f"#{anchor}", title="enlarge")
     # An anchor that no element has ends the enlargement without scrolling.
@@ -78,6 +111,14 @@ def thumbnail(
         class_=_classes("selected" if is_selected else "missed" if is_missed else ""),
         id=anchor or None,
     )
+
+
+def _mark(mark: Mark) -> Html:
+    style = "".join(
+        f"{name}:{100 * min(max(fraction, 0.0), 1.0):.3f}%;"
+        for name, fraction in (("left", mark.left), ("top", mark.top), ("width", mark.width), ("height", mark.height))
+    )
+    return element("span", class_=_classes("mark", "" if mark.is_citation else "found"), style=style, title=mark.title)
 
 
 def thumbnails(figures: Iterable[Html], *, is_small: bool = False) -> Html:

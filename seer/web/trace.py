@@ -10,14 +10,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seer.schema import Answer, Document, Status, Step
+from seer.schema import Answer, Document, Page, Status, Step
 from seer.storage import replace_surrogates, write_json, write_text
-from seer.web.components import Tone, callout, citation_chips, note_line, page_strip, thumbnail, thumbnails, verbatim
+from seer.web.components import (
+    Mark,
+    Tone,
+    callout,
+    citation_chips,
+    note_line,
+    page_strip,
+    region_marks,
+    thumbnail,
+    thumbnails,
+    verbatim,
+)
 from seer.web.html import Html, element, fragment, render_page
 from seer.web.wording import cite, cost_line, step_text, tokens_line
 
 MAX_PAGES_SHOWN = 60
-"""Page pictures in a report; the rest of a longer document is only counted."""
+"""Pages from the document's start that a report shows; later ones are shown only if they are selected or cited."""
 
 _TONES: dict[Status, Tone] = {Status.ANSWERED: "good", Status.NOT_ANSWERABLE: "warn", Status.FAILED: "bad"}
 
@@ -29,7 +40,7 @@ def write_trace(folder: str | Path, document: Document, question: str, answer: A
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    pictures = {page.number: page.png() for page in document.pages[:MAX_PAGES_SHOWN]}
+    pictures = {page.number: page.png() for page in shown_pages(document, answer)}
     for number, picture in pictures.items():
         (target / f"page-{number:04d}.png").write_bytes(picture)
     write_text(target / "report.html", trace_html(document, question, answer, pictures, note))
@@ -37,6 +48,13 @@ def write_trace(folder: str | Path, document: Document, question: str, answer: A
     record = {"document": document.name, "question": question, **answer.model_dump(mode="json")}
     write_json(target / "answer.json", record, end="")
     return target
+
+
+def shown_pages(document: Document, answer: Answer) -> list[Page]:
+    """The pages that a report shows: the first ones, and every selected or cited page after them."""
+    cited = {region.page for citation in answer.citations for region in citation.regions}
+    needed = {*answer.selected_pages, *cited}
+    return [page for page in document.pages if page.number <= MAX_PAGES_SHOWN or page.number in needed]
 
 
 def trace_html(document: Document, question: str, answer: Answer, pictures: dict[int, bytes], note: str = "") -> str:
@@ -70,7 +88,7 @@ def trace_markdown(document: Document, question: str, answer: Answer, note: str 
     if answer.citations:
         lines += ["## Citations", "", *(f"- {_flat(cite(citation, document))}" for citation in answer.citations), ""]
     lines += ["## Pages", "", "| page | selected | characters | picture |", "|---|---|---|---|"]
-    for page in document.pages[:MAX_PAGES_SHOWN]:
+    for page in shown_pages(document, answer):
         mark, picture = "yes" if page.number in selected else "", f"page-{page.number:04d}.png"
         lines.append(f"| {page.number} | {mark} | {len(page.text):,} | ![page {page.number}]({picture}) |")
     lines += ["", "## Trace", ""]
@@ -88,6 +106,7 @@ def _pages(document: Document, answer: Answer, pictures: dict[int, bytes]) -> Ht
             f"page {number}{' · selected' if number in selected else ''}",
             is_selected=number in selected,
             anchor=f"p{number}",
+            marks=_marks(document, answer, number),
         )
         for number, picture in pictures.items()
     ]
@@ -97,6 +116,26 @@ def _pages(document: Document, answer: Answer, pictures: dict[int, bytes]) -> Ht
         thumbnails(figures),
         note_line(f"and {left_out:,} more pages") if left_out > 0 else None,
     )
+
+
+def _marks(document: Document, answer: Answer, number: int) -> list[Mark]:
+    """Marks on one page: the regions that steps found, below the quotes of citations."""
+    page = document.page(number)
+    found = [
+        mark
+        for step in answer.trace
+        for region in step.regions
+        if region.page == number and region.kind != "page"  # a frame around the page would add nothing
+        for mark in region_marks(region, page, f"{step.name}: {region.kind}", is_citation=False)
+    ]
+    cited = [
+        mark
+        for citation in answer.citations
+        for region in citation.regions
+        if region.page == number
+        for mark in region_marks(region, page, citation.quote)
+    ]
+    return found + cited
 
 
 def _step(step: Step) -> Html:

@@ -16,7 +16,7 @@ from fakes import make_document, small_encoder
 
 from data_pipeline.gallery import gallery_html
 from seer.models.checkpoint import PixelScaling
-from seer.schema import Answer, Citation, Excerpt, PageStyle, Status, Step, StepUsage, Trajectory, Turn
+from seer.schema import Answer, Box, Citation, Excerpt, PageStyle, Region, Status, Step, StepUsage, Trajectory, Turn
 from seer.web.html import stylesheet
 from seer.web.page import to_html
 from seer.web.tables import (
@@ -112,6 +112,10 @@ def evaluation_report(hostile: Payloads) -> str:
     return to_html(Report(hostile("report title"), [hostile("summary")], [section]))
 
 
+def region(page: int, kind: str = "quote") -> Region:
+    return Region(page=page, start=0, end=1, boxes=(Box(x_px=1, y_px=2, width_px=3, height_px=4),), kind=kind)
+
+
 def reading(hostile: Payloads, status: Status = Status.ANSWERED) -> tuple:
     """(document, question, answer, note) of a reading with hostile text wherever text is allowed."""
     document = make_document(["first page\n", hostile("page text")], name=hostile("document"))
@@ -129,7 +133,12 @@ def reading(hostile: Payloads, status: Status = Status.ANSWERED) -> tuple:
         Step(name="retrieve", outputs={"excerpts": [excerpt]}, usage=usage),
         Step(name="retrieve", outputs={"text": hostile("observation")}, usage=usage),
         Step(name="reason", outputs={"text": hostile("think")}, usage=usage),
-        Step(name=hostile("step"), outputs={hostile("output"): hostile("value")}, usage=usage),
+        Step(
+            name=hostile("step"),
+            outputs={hostile("output"): hostile("value")},
+            regions=(region(1, hostile("region")),),
+            usage=usage,
+        ),
         Step(name=hostile("step 2"), inputs={hostile("input"): hostile("input value")}),
         Step(name="answer", outputs={"text": hostile("answer turn")}, usage=usage),
     ]
@@ -139,7 +148,7 @@ def reading(hostile: Payloads, status: Status = Status.ANSWERED) -> tuple:
         cause=hostile("cause") if status is Status.FAILED else "",
         selected_pages=(2,),
         citations=tuple(
-            Citation(page=number, start=0, end=1, quote=quote, verified=number == 1)
+            Citation(page=number, start=0, end=1, quote=quote, verified=number == 1, regions=(region(number),))
             for number, quote in enumerate(quotes, 1)
         ),
         trace=tuple(steps),
