@@ -15,7 +15,9 @@ from fakes import draw_noise, make_document, small_encoder
 from seer.engines.background import BackgroundEngine, BackgroundLoop
 from seer.engines.base import Conversation, Request
 from seer.engines.drawn import DrawnPages
+from seer.engines.prompts import encode_prompt
 from seer.engines.vllm import engine as vllm
+from seer.engines.vllm import runtime, start
 from seer.errors import ConfigError, InputError, ModelError
 from seer.protocol.control import CONTROL
 from seer.schema import Page, Turn
@@ -36,20 +38,20 @@ def test_each_image_is_one_placeholder():
 
 def test_arguments_reach_vllm_and_unknown_ones_are_named():
     known = ("model", "max_model_len", "dtype", "enable_prefix_caching")
-    arguments = vllm.engine_arguments("m", {"max_model_len": 8192, "dtype": "bfloat16"}, known, on_cpu=True)
+    arguments = start.engine_arguments("m", {"max_model_len": 8192, "dtype": "bfloat16"}, known, on_cpu=True)
     assert (arguments["max_model_len"], arguments["dtype"], arguments["model"]) == (8192, "bfloat16", "m")
     assert arguments["enable_prefix_caching"]
     with pytest.raises(ConfigError, match="did you mean 'max_model_len'"):
-        vllm.engine_arguments("m", {"max_modellen": 1}, known, on_cpu=True)
+        start.engine_arguments("m", {"max_modellen": 1}, known, on_cpu=True)
 
 
 @pytest.mark.parametrize(("on_cpu", "cores", "executor"), [(True, 2, "uni"), (True, 16, None), (False, 2, None)])
 def test_few_cores_compute_in_the_engine_itself(monkeypatch, on_cpu, cores, executor):
-    monkeypatch.setattr(vllm, "usable_cores", lambda: cores)
-    arguments = vllm.engine_arguments("m", {}, (), on_cpu=on_cpu)
+    monkeypatch.setattr(start, "usable_cores", lambda: cores)
+    arguments = start.engine_arguments("m", {}, (), on_cpu=on_cpu)
     assert arguments.get("distributed_executor_backend") == executor
     given = {"distributed_executor_backend": "mp"}
-    assert vllm.engine_arguments("m", given, tuple(given), on_cpu=on_cpu)["distributed_executor_backend"] == "mp"
+    assert start.engine_arguments("m", given, tuple(given), on_cpu=on_cpu)["distributed_executor_backend"] == "mp"
 
 
 def test_engine_arguments_are_read_from_text():
@@ -103,14 +105,14 @@ def test_pages_are_drawn_beside_the_loop_in_which_vllm_replies():
     for page in document:
         page.attach(draw)
     engine = vllm.VLLMEngine.__new__(vllm.VLLMEngine)
-    BackgroundEngine.__init__(engine, vllm._image_bytes)
+    BackgroundEngine.__init__(engine, runtime._image_bytes)
     engine.encoder, engine._numbers, engine._llm = small_encoder(), itertools.count(), Replies()
     turns = (Turn(kind="prompt", text="what?", pages=(1, 2)),)
     request = Request(Conversation(turns, {page.number: page for page in document}), "c")
-    encoded = engine.encoder.encode(turns, request.prompt.page_sizes)
-    said = engine.run(engine._send(request, encoded, (), SimpleNamespace(structured_outputs=None)))
+    prompt = encode_prompt(engine.encoder, request.prompt)
+    said = engine.run(engine._send(request, prompt, (), SimpleNamespace(structured_outputs=None)))
     engine._loop.close()
-    assert said.prompt_tokens == len(encoded)
+    assert said.prompt_tokens == len(prompt.encoded)
     assert threads and "seer-vllm" not in threads
     assert [image.size for image in engine._llm.prompt["multi_modal_data"]["image"]] == [(112, 84)] * 2
 
@@ -123,7 +125,7 @@ class Replies:
         document = make_document(["a", "b"])
         turns = [Turn(kind="prompt", text="what?", pages=(1, 2))]
         whole = small_encoder().encode(turns, {page.number: (112, 84) for page in document})
-        completion = SimpleNamespace(token_ids=[small_encoder().stop_ids[0]], finish_reason="stop")
+        completion = SimpleNamespace(index=0, token_ids=[small_encoder().stop_ids[0]], finish_reason="stop")
         yield SimpleNamespace(prompt_token_ids=whole.ids, num_cached_tokens=0, outputs=[completion])
 
 
@@ -152,13 +154,13 @@ def test_a_background_loop_serves_threads_and_other_loops():
 
 
 def test_versions(monkeypatch):
-    assert vllm.version_tuple("0.32.0+cpu") == (0, 32)
-    assert vllm.version_tuple("1.4") >= vllm.OLDEST
-    with pytest.raises(ModelError, match="no version"):
-        vllm.version_tuple("dev")
+    assert start.version_tuple("0.32.0+cpu") == (0, 32)
+    assert start.version_tuple("1.4") >= start.OLDEST
+    with pytest.raises(ModelError, match="not a released version"):
+        start.version_tuple("dev")
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.11.2")
     with pytest.raises(ModelError, match=r"vLLM 0\.11\.2 is installed and Seer needs 0\.24"):
-        vllm.check_version()
+        start.check_version()
 
 
 def test_an_absent_vllm_is_said_with_what_to_install(monkeypatch):
@@ -169,7 +171,7 @@ def test_an_absent_vllm_is_said_with_what_to_install(monkeypatch):
 
     monkeypatch.setattr("importlib.metadata.version", absent)
     with pytest.raises(ModelError, match="install_vllm_cpu"):
-        vllm.check_version()
+        start.check_version()
 
 
 def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
@@ -195,14 +197,14 @@ def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
 def test_intels_openmp_is_preloaded_where_it_is_installed(tmp_path, monkeypatch, folder, held, expected):
     library = tmp_path / folder / "lib" / "libiomp5.so"
     monkeypatch.setenv("LD_PRELOAD", held)
-    with vllm.preloaded_openmp(tmp_path / folder):
+    with start.preloaded_openmp(tmp_path / folder):
         assert os.environ["LD_PRELOAD"] == held, "it is not installed"
     library.parent.mkdir(parents=True)
     library.touch()
-    with vllm.preloaded_openmp(tmp_path / folder):
+    with start.preloaded_openmp(tmp_path / folder):
         assert os.environ["LD_PRELOAD"] == expected.format(library=library)
     assert os.environ["LD_PRELOAD"] == held
     monkeypatch.delenv("LD_PRELOAD")
-    with vllm.preloaded_openmp(tmp_path / folder):
+    with start.preloaded_openmp(tmp_path / folder):
         pass
     assert "LD_PRELOAD" not in os.environ

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from fakes import error_text, make_document
 
 from seer.engines.admission import Admission
-from seer.engines.base import Conversation, Request, Sampling, SelectCall
+from seer.engines.base import Chat, ChatImage, Conversation, JsonSchema, Request, Sampling, SelectCall
 from seer.engines.hf.engine import HFEngine
 from seer.errors import ConfigError
 from seer.protocol.call import parse_call_text
@@ -237,6 +238,43 @@ def test_a_misspelt_argument_is_named_before_anything_starts(small_checkpoint_di
 
     with pytest.raises(ConfigError, match="max_model_len"):
         VLLMEngine(str(small_checkpoint_dir), max_model_length=1)
+
+
+# ── Chats, JSON schemas, several samples ─────────────────────────────────────────────────────────
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"page": {"type": "integer", "enum": [3, 7]}},
+        "required": ["page"],
+        "additionalProperties": False,
+    }
+)
+
+
+def chat(words: str = "Which page?") -> Chat:
+    return Chat.of("Look: ", ChatImage.of_page(DOCUMENT.page(1)), words, system="Be brief.")
+
+
+def test_chat_with_an_image_continues_as_transformers_does(engine, small_checkpoint):
+    (expected,) = HFEngine(small_checkpoint).generate([Request(chat(), "c", sampling=Sampling(16))])
+    (answer,) = engine.generate([Request(chat(), "c", sampling=Sampling(16))])
+    assert (error_text(answer), answer.ids) == ("", expected.ids)
+    assert answer.prompt_tokens == expected.prompt_tokens
+
+
+def test_json_schema_holds_for_an_untrained_model(engine):
+    requests = [Request(chat(), f"j{n}", JsonSchema(SCHEMA), Sampling(64, temperature=1.5)) for n in range(4)]
+    for answer in engine.generate(requests):
+        assert error_text(answer) == ""
+        assert json.loads(answer.text)["page"] in (3, 7)
+
+
+def test_several_samples_come_from_one_request(engine):
+    (answer,) = engine.generate([Request(chat(), "n", sampling=Sampling(16, temperature=1.5), n=4)])
+    assert error_text(answer) == ""
+    assert len({sample.ids for sample in answer.samples}) > 1
+    assert answer.completion_tokens == sum(len(sample.ids or ()) for sample in answer.samples)
 
 
 def test_a_killed_engine_process_is_a_failure_with_a_cause(engine):

@@ -15,8 +15,18 @@ from typing import Any
 import pytest
 from fakes import error_text, make_document, small_encoder
 
-from seer.engines.base import Conversation, Generation, Request, Sampling, SelectCall
+from seer.engines.base import (
+    Chat,
+    ChatImage,
+    Conversation,
+    Generation,
+    JsonSchema,
+    Request,
+    Sampling,
+    SelectCall,
+)
 from seer.engines.vllm import engine as vllm
+from seer.engines.vllm import runtime, start
 from seer.errors import ConfigError, ModelError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
@@ -87,8 +97,12 @@ class AsyncLLM:
         pieces = [[token] for token in writes.ids] if sampling.output_kind == "delta" else [writes.ids]
         for number, piece in enumerate(pieces, 1):
             finish = writes.finish if number == len(pieces) else None
-            out = SimpleNamespace(token_ids=piece, finish_reason=finish)
-            yield SimpleNamespace(prompt_token_ids=seen, num_cached_tokens=writes.cached, outputs=[out])
+            text = "".join(part for _, part in ENCODER.split(piece))
+            outs = [
+                SimpleNamespace(index=index, token_ids=piece, text=text, finish_reason=finish)
+                for index in range(sampling.n)
+            ]
+            yield SimpleNamespace(prompt_token_ids=seen, num_cached_tokens=writes.cached, outputs=outs)
 
     def shutdown(self) -> None:
         self.ended = True
@@ -118,7 +132,7 @@ def stand_in(monkeypatch) -> None:
     )
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.32.0")
     monkeypatch.setattr("seer.models.checkpoint.load_encoder", lambda path: (ENCODER, None, None))
-    monkeypatch.setattr(vllm, "usable_cores", lambda: 2)
+    monkeypatch.setattr(start, "usable_cores", lambda: 2)
     for name in ("VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "VLLM_ENABLE_V1_MULTIPROCESSING"):
         monkeypatch.setenv(name, "")  # which is undone, while what is set where nothing was would stay
         monkeypatch.delenv(name)
@@ -292,7 +306,7 @@ def test_what_vllm_raises_fails_one_request_and_no_other(stand_in):
 
 
 def test_an_engine_that_ends_in_silence_fails_what_waits_for_it(stand_in, monkeypatch):
-    monkeypatch.setattr(vllm, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(runtime, "LOOK_EVERY_S", 0.02)
     with engine_for(saying()) as (engine, llm):
 
         async def hanging(*_: Any) -> AsyncIterator[Any]:
@@ -369,3 +383,54 @@ def test_a_start_that_fails_says_why_and_leaves_no_thread(stand_in, model, optio
     with pytest.raises(error, match=message):
         vllm.VLLMEngine(model, **options)
     assert not runs_on()
+
+
+# ── Chats, JSON schemas, several samples ─────────────────────────────────────────────────────────
+
+SCHEMA = '{"type": "object", "properties": {"page": {"type": "integer"}}, "required": ["page"]}'
+
+
+def test_chat_is_sent_as_ids_with_one_placeholder_an_image(stand_in):
+    picture = ChatImage.of_page(DOCUMENT.page(1))
+    chat = Chat.of("See ", picture, " <|user|> now", system="Be brief.")
+    with engine_for(saying([*text("fine"), USER])) as (engine, llm):
+        (answer,) = engine.generate([Request(chat, "c", sampling=Sampling(8))])
+    prompt, _, _ = llm.asked[0]
+    assert error_text(answer) == "" and answer.text == "fine"
+    assert prompt["prompt_token_ids"].count(ENCODER.control(CONTROL.image)) == 1
+    assert prompt["prompt_token_ids"].count(USER) == 1, "the text of a user is no control token"
+    assert prompt["multi_modal_uuids"] == {"image": [picture.content_hash]}
+
+
+def test_json_schema_is_passed_on_and_control_tokens_are_suppressed(stand_in):
+    with engine_for(saying([*text('{"page": 7}'), USER])) as (engine, llm):
+        (answer,) = engine.generate([Request(Chat.of("Which?"), "c", JsonSchema(SCHEMA), Sampling(32))])
+    sampling = llm.asked[0][1]
+    assert answer.text == '{"page": 7}'
+    assert sampling.structured_outputs.json == SCHEMA
+    assert {THINK, CALL} <= {*sampling.logit_bias} and not {USER} & {*sampling.logit_bias}
+
+
+def test_samples_are_drawn_in_one_request_and_counted_together(stand_in):
+    with engine_for(saying([*text("fine"), USER])) as (engine, llm):
+        (answer,) = engine.generate([Request(Chat.of("Which?"), "c", sampling=Sampling(8, 0.7), n=3)])
+    assert len(llm.asked) == 1 and llm.asked[0][1].n == 3
+    assert [sample.text for sample in answer.samples] == ["fine"] * 3
+    assert answer.completion_tokens == 3 * len([*text("fine"), USER])
+
+
+def test_samples_of_an_optional_call_take_their_own_paths(stand_in):
+    replies = {0: [*text("no")], 1: [CALL]}
+    seen: list[int] = []
+
+    def script(prompt: Any, sampling: Any) -> Writes:
+        if sampling.structured_outputs is not None:
+            return Writes([CALL, *text(render_call((2,))), END_CALL])
+        if sampling.max_tokens == 1:
+            seen.append(1)
+            return Writes(replies[len(seen) - 1][:1], "length")
+        return Writes([*replies[0][1:], USER])
+
+    with engine_for(script) as (engine, _):
+        (answer,) = engine.generate([request(constraint=MAY_CALL, n=2)])
+    assert sorted(sample.raw.startswith("<tool_call>") for sample in answer.samples) == [False, True]

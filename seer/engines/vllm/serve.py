@@ -19,8 +19,8 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from seer.engines.vllm.engine import MAX_IMAGES, check_version
 from seer.engines.vllm.leash import Leash
+from seer.engines.vllm.start import MAX_IMAGES, check_version
 from seer.errors import EngineError
 
 
