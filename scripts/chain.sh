@@ -19,7 +19,7 @@ step seer-train run configs/chain.toml
 step seer check "$out/train/model"
 step seer eval miniature --world-only --out "$out/world" --n 60 --seed 77
 step seer eval predict --data "$out/world" --engine vllm --model "$out/train/model" --style miniature --engine-arg max_model_len=2048 \
-  --set rounds=2 --batch-size 60 --out "$out/predictions"
+  --policy rounds=2 --batch-size 60 --out "$out/predictions"
 step seer eval score "$out/predictions" --json | tee "$out/score.txt"
 step seer eval report "$out/predictions" --labels "$out/world/labels.jsonl" --data "$out/world" --out "$out/report"
 # the shipped model answers nineteen of twenty single facts: a chain that loses them is broken somewhere

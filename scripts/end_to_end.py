@@ -67,7 +67,7 @@ def run_steps(out: Path) -> list[tuple[str, str, str]]:
         ("Train the model for a few steps", ["seer-train", "run", train_config(out, small)]),
         (
             "Ask a question",
-            ["seer", "ask", SAMPLE, question, "--model", model, *style, "--set", "max_new_tokens=48"]
+            ["seer", "ask", SAMPLE, question, "--model", model, *style, "--policy", "max_new_tokens=48"]
             + ["--save-trace", out / "trace"],
         ),
         (

@@ -2,7 +2,7 @@
 # Serve a checkpoint to any OpenAI client.
 #   bash scripts/serve.sh CHECKPOINT                           vLLM in the server's own process, port 8080
 #   REPLICAS=2 bash scripts/serve.sh CHECKPOINT                two `vllm serve`, one a GPU, and `seer serve` before them
-#   bash scripts/serve.sh CHECKPOINT --set max_pages=200       what follows goes to `seer serve`
+#   bash scripts/serve.sh CHECKPOINT --server-option max_pages=200    further options go to `seer serve`
 # Keys: SEER_SERVER_KEYS=key,key. Arguments of vLLM with replicas: VLLM_ARGS="--max-model-len 65536".
 set -euo pipefail
 model="${1:?the folder of a checkpoint}"

@@ -1,4 +1,4 @@
-"""`seer demo`."""
+"""`seer demo`: a small trained model reads a document in the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for traces, the scored run and report.html.")] = Path("runs/demo"),
-    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the one that is shipped.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the packaged one.")] = None,
     document: Annotated[
         Path | None,
         typer.Option(help="Your own 4 to 24 lines of names and codes: 'doctor 482139' or 'lawyer → rabbit'."),

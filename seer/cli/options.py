@@ -1,87 +1,209 @@
-"""Options that several commands share, one by one and, for `seer eval`, as records."""
+"""Options that several commands share: single options, and the records of options that `seer eval` commands take.
+
+Each option that overrides fields has one meaning everywhere: `--policy` changes the reading policy, `--style-option` the
+page style, `--server-option` the server, `--teacher-option` the teacher, `--engine-arg` the engine. `--set` overrides a
+configuration file, in `seer-train` and `seer-data` only.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from seer.cli.render import OcrOption
+from seer.errors import InputError
+
+if TYPE_CHECKING:
+    from seer.reading.policy import ReadingPolicy
+    from seer.teaching.settings import TeacherSpec
+
+Command = Callable[..., None]
+
+# ── What runs ────────────────────────────────────────────────────────────────────────────────────
+
+System = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        help="How documents are read: seer (look, select, retrieve, reason), seer-k0 (without retrieval), visual (pages "
+        "only), text (full text only), or auto (seer or text, whichever needs fewer tokens).",
+    ),
+]
+Selector = Annotated[
+    str, typer.Option(help="Who selects pages: model, model+bm25, bm25, dense, hybrid, first, random, all, oracle.")
+]
+Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help="Set a field of the reading policy, e.g. --policy rounds=3. Repeat for several.",
+        metavar="KEY=VALUE",
+    ),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="hf, vllm, openai (an address), or scripted (no model: selects page 1 and quotes it). Default: openai with "
+        "--base-url, else hf."
+    ),
+]
+BaseUrl = Annotated[str | None, typer.Option(help="Address for the openai engine, e.g. http://127.0.0.1:8000/v1.")]
+EngineArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-arg",
+        help="Set an argument of the engine, e.g. --engine-arg max_model_len=32768. Repeat for several.",
+        metavar="KEY=VALUE",
+    ),
+]
+Model = Annotated[
+    str | None, typer.Option(help="Checkpoint folder of a GLM-4V-family model, or its name at --base-url.")
+]
+Device = Annotated[str, typer.Option(help="Device of the hf engine: auto, cpu, cuda, cuda:1 …")]
+
+# ── Documents and pages ──────────────────────────────────────────────────────────────────────────
+
+File = Annotated[str, typer.Argument(help="A document: .txt .md .html .docx .pdf, code, an image, or - for stdin.")]
+Style = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, or auto: the cheapest layout.")]
+StyleOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--style-option",
+        help="Set a field of the page style, e.g. --style-option font_size_pt=8. Repeat for several.",
+        metavar="KEY=VALUE",
+    ),
+]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file that is not UTF-8, e.g. gb18030.")]
+Pages = Annotated[str | None, typer.Option(help="Keep these pages only, e.g. 10-40,52.")]
+Reflow = Annotated[bool, typer.Option("--reflow", help="Lay out the text of a PDF instead of showing its own pages.")]
+Ocr = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(help="Recognise text in scans: auto (on pages without usable text), always, never."),
+]
+Password = Annotated[str | None, typer.Option(help="Password of an encrypted PDF.", envvar="SEER_PDF_PASSWORD")]
+
+# ── Benchmarks and runs ──────────────────────────────────────────────────────────────────────────
 
 Data = Annotated[
     Path, typer.Option(help="Folder of <task>.jsonl files in LongBench form; a benchmark.toml in it names other tasks.")
 ]
 Out = Annotated[Path, typer.Option(help="Folder of the run: predictions and run.json.")]
-SystemName = Annotated[
-    str,
-    typer.Option(
-        "--system", help="seer, seer-k0 (no retrieval), visual, text, auto, or a forced selector such as bm25."
-    ),
+BenchmarkStyle = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large.")]
+Tasks = Annotated[
+    str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all tasks in the folder.")
 ]
-Engine = Annotated[
-    str, typer.Option(help="hf, vllm, openai (an address), or scripted (no model: selects page 1 and quotes it).")
-]
-BaseUrl = Annotated[str | None, typer.Option(help="Address for the openai engine, e.g. http://127.0.0.1:8000/v1.")]
-EngineArgs = Annotated[
-    list[str] | None, typer.Option("--engine-arg", help="Any argument of the engine, e.g. max_model_len=32768.")
-]
-Model = Annotated[str | None, typer.Option(help="Checkpoint folder, or the model's name where the engine has one.")]
-Selector = Annotated[
-    str, typer.Option(help="Who selects pages: model, bm25, dense, hybrid, first, random, all, oracle.")
-]
-Style = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Tasks = Annotated[str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all that are there.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N inputs of each task.")]
-BatchSize = Annotated[int, typer.Option(help="Inputs given to the system at once.")]
+BatchSize = Annotated[int, typer.Option(help="Inputs passed to the system at once.")]
 Concurrency = Annotated[int, typer.Option(help="Batches in flight at once.")]
-RetryRounds = Annotated[int, typer.Option(help="Further rounds over inputs that failed (three is the paper's policy).")]
-RetryFailed = Annotated[bool, typer.Option(help="Also do again what an earlier session recorded as failed.")]
+RetryRounds = Annotated[int, typer.Option(help="Further rounds over failed inputs (the paper uses three).")]
+RetryFailed = Annotated[bool, typer.Option(help="Also retry inputs that an earlier session recorded as failed.")]
 ReasoningTokens = Annotated[
     int | None,
     typer.Option(help="Tokens granted on top of each task's limit. Default: 1024 where the system reasons, else 0."),
 ]
-Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, in place of our own.")]
+Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, instead of our own.")]
 MaxContext = Annotated[int | None, typer.Option(help="Text baselines: cut the middle out of longer documents.")]
-Labels = Annotated[Path | None, typer.Option(help="Relevant pages by id (JSONL: id, pages), for oracle and report.")]
-Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Any field of the reading policy, e.g. --set rounds=3.")
+Labels = Annotated[
+    Path | None, typer.Option(help="Relevant pages by id (JSONL: id, pages), for the oracle selector and the report.")
 ]
-PostprocessOption = Annotated[str, typer.Option("--postprocess", help="official, or glyph: white space collapsed.")]
-CodeRatioOption = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
+Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
+Postprocess = Annotated[str, typer.Option("--postprocess", help="official, or glyph (collapses white space).")]
+CodeRatio = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
 
+# ── Teachers ─────────────────────────────────────────────────────────────────────────────────────
 
-class EngineByAddress:
-    """Options that name an engine: an address takes the engine that has one."""
+TeacherModel = Annotated[
+    str, typer.Option("--model", help="The teacher's name at --base-url; without an address, vLLM loads it here.")
+]
+TeacherUrl = Annotated[
+    str, typer.Option("--base-url", help="The teacher's OpenAI-compatible address, e.g. http://127.0.0.1:8000/v1.")
+]
+TeacherOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--teacher-option",
+        help="Set a field of the teacher, e.g. --teacher-option concurrency=16. Repeat for several.",
+        metavar="KEY=VALUE",
+    ),
+]
 
-    engine: str
-    base_url: str | None
 
-    def __post_init__(self) -> None:
-        from seer.systems.base import engine_at
+# ── Values from options ──────────────────────────────────────────────────────────────────────────
 
-        object.__setattr__(self, "engine", engine_at(self.engine, self.base_url))
+
+def load_policy(overrides: Sequence[str] | None) -> ReadingPolicy:
+    """Return the reading policy with the fields that `--policy` sets.
+
+    Raises InputError if `mode` is among them, which the system sets; ConfigError for an unknown field or a bad value.
+    """
+    from seer.config import load_config
+    from seer.reading.policy import ReadingPolicy
+    from seer.systems.seer import system_of_mode
+
+    for override in overrides or ():
+        key, _, value = override.partition("=")
+        if key.strip() == "mode":
+            system = system_of_mode(value.strip(" \"'"))
+            raise InputError(f"--policy {override}: the system sets the mode; use --system {system}")
+    return load_config(ReadingPolicy, None, overrides or ())
+
+
+def style_changes(overrides: Sequence[str] | None) -> dict[str, Any]:
+    """Return the fields of the page style that `--style-option` sets, as validated values.
+
+    Raises ConfigError for an unknown field or a bad value.
+    """
+    from seer.config import load_config
+    from seer.schema import PageStyle
+
+    if not overrides:
+        return {}
+    style = load_config(PageStyle, None, overrides)
+    return {key: getattr(style, key) for key in (override.partition("=")[0].strip() for override in overrides)}
+
+
+def load_teacher(model: str, base_url: str, overrides: Sequence[str]) -> TeacherSpec:
+    """Return the teacher that `--model` and `--base-url` name, with the fields that `--teacher-option` sets.
+
+    Raises ConfigError for an unknown field or a bad value.
+    """
+    from seer.config import load_config
+    from seer.teaching.settings import TeacherSpec
+
+    named = [f"model={json.dumps(model)}", f"base_url={json.dumps(base_url)}"]
+    return load_config(TeacherSpec, None, [*named, *overrides])
+
+
+def check_choice(what: str, value: str, allowed: Sequence[str]) -> str:
+    """Return `value`. Raises InputError if it is not one of `allowed`."""
+    if value not in allowed:
+        raise InputError(f"{what} is '{value}'; use {', '.join(allowed[:-1])} or {allowed[-1]}")
+    return value
+
+
+# ── Records of options ───────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemOptions(EngineByAddress):
-    """Which system predicts, and how inputs are driven through it."""
+class SystemOptions:
+    """Which system predicts, and how inputs are passed through it."""
 
     out: Out
-    system: SystemName = "seer"
-    engine: Engine = "hf"
+    system: System = "seer"
+    selector: Selector = "model"
+    policy: Policy = None
+    engine: Engine = None
     model: Model = None
     base_url: BaseUrl = None
     engine_args: EngineArgs = None
-    selector: Selector = "model"
-    style: Style = "seer"
+    style: BenchmarkStyle = "seer"
     device: Device = "auto"
     limit: Limit = None
     batch_size: BatchSize = 8
@@ -89,12 +211,11 @@ class SystemOptions(EngineByAddress):
     retry_rounds: RetryRounds = 3
     retry_failed: RetryFailed = False
     reasoning_tokens: ReasoningTokens = None
-    settings: Settings = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LongBenchOptions(SystemOptions):
-    """What predicts records in LongBench's form."""
+    """Options of the commands that predict records in LongBench's form."""
 
     data: Data
     tasks: Tasks = None
@@ -106,38 +227,81 @@ class LongBenchOptions(SystemOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DocQAOptions(SystemOptions):
-    """What predicts questions over documents that are files."""
+    """Options of the command that predicts questions over document files."""
 
     gold: Annotated[Path, typer.Option(help="The benchmark's file of questions: samples.json, or JSON lines.")]
     documents: Annotated[Path, typer.Option(help="Folder with the files that the questions name.")]
     dpi: Annotated[float, typer.Option(help="Resolution at which pages of PDFs are drawn.")] = 96
-    ocr: OcrOption = "auto"
+    ocr: Ocr = "auto"
 
 
-def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For a command whose first argument is a record of options: typer sees every field of it as an option."""
+def with_options(record: type[Any]) -> Callable[[Command], Command]:
+    """Turn a command whose first parameter is a record of options into one with an option for every field."""
+    hints = get_type_hints(record, include_extras=True)
+    fields = [one.replace(annotation=hints[one.name]) for one in inspect.signature(record).parameters.values()]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        hints = get_type_hints(kind, include_extras=True)
-        taken = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=hints[field.name],
-            )
-            for field in sorted(fields(kind), key=lambda field: field.default is not MISSING)
-        ]
-
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            record = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            command(record, **given)
+        def run(**values: Any) -> None:
+            options = record(**{field.name: values.pop(field.name) for field in fields})
+            command(options, **values)
 
-        parameters = [*taken, *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own)]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        return _with_parameters(run, [*fields, *own])
 
     return decorate
+
+
+def replaced_option(old: str, new: Callable[[str], str]) -> Callable[[Command], Command]:
+    """Add a hidden option to a command that only tells its users the new spelling.
+
+    Args:
+        old: The option's former name, e.g. `--set`.
+        new: Returns the new spelling for a value of the old option.
+
+    A command line with the old option fails with InputError.
+    """
+
+    def refuse(values: list[str]) -> None:
+        if values:
+            raise InputError(f"{old} {values[0]}: this option was replaced; use {new(values[0])}")
+
+    option = typer.Option(old, hidden=True, is_eager=True, callback=refuse)
+    name = f"old_{old.strip('-')}"
+    hidden = inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, option]
+    )
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            values.pop(name, None)
+            command(**values)
+
+        return _with_parameters(run, [*inspect.signature(command, eval_str=True).parameters.values(), hidden])
+
+    return decorate
+
+
+set_became_policy = replaced_option("--set", "--policy {}".format)
+set_became_style_option = replaced_option("--set", "--style-option {}".format)
+set_became_server_option = replaced_option("--set", "--server-option {}".format)
+set_became_teacher_option = replaced_option("--set", "--teacher-option {}".format)
+
+
+def _system_for(mode: str) -> str:
+    from seer.systems.seer import system_of_mode
+
+    return f"--system {system_of_mode(mode)}"
+
+
+mode_became_system = replaced_option("--mode", _system_for)
+
+
+def _with_parameters(command: Command, parameters: list[inspect.Parameter]) -> Command:
+    """Give a function that takes any keywords the parameters that typer reads, required ones first."""
+    ordered = sorted(parameters, key=lambda one: one.default is not one.empty)
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in ordered]
+    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in keywords}
+    return command

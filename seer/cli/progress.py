@@ -1,19 +1,25 @@
-"""A bar for commands that go through many inputs."""
+"""Progress bars on standard error, for commands that process many inputs or pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from seer.schema import Document
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar on standard error, where that is a terminal. It is told the inputs done, all of them, and those failed."""
+def progress(description: str) -> Iterator[Callable[[int, int, int], None]]:
+    """Show a bar if standard error is a terminal. Yields a function of the inputs done, their total, and those failed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn(doing),
+        TextColumn(description),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[failed]} failed"),
@@ -21,9 +27,32 @@ def progress(doing: str) -> Iterator[Callable[[int, int, int], None]]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        line = bar.add_task(doing, total=None, failed=0)
+        line = bar.add_task(description, total=None, failed=0)
 
         def show(done: int, total: int, failed: int) -> None:
             bar.update(line, completed=done, total=total, failed=failed)
 
         yield show
+
+
+@contextmanager
+def open_bar(description: str, total: int | None, *, quiet: bool) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a bar that disappears when it is done, if standard error is a terminal and `quiet` is false."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        yield bar, bar.add_task(description, total=total)
+
+
+def load_with_progress(file: str, style: str, options: Mapping[str, Any], *, quiet: bool) -> Document:
+    """Load a document and show how far it is, with `options` passed to `seer.rendering.load`."""
+    from seer.rendering.documents import load
+
+    with open_bar("reading", None, quiet=quiet) as (bar, task):
+
+        def show(done: int, total: int, doing: str) -> None:
+            bar.update(task, completed=done, total=total, description=doing)
+
+        return load(file, style, progress=show, **options)

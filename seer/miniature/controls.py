@@ -49,13 +49,14 @@ DATA, LABELS = "data", "labels.jsonl"
 
 @dataclass(frozen=True)
 class Control:
-    """One run: a system, and what its policy changes."""
+    """One run: a system, what its policy changes, and who selects pages."""
 
     name: str
     system: str
     policy: Mapping[str, Any] = field(default_factory=dict)
     is_iso: bool = False
     """Made with the model that was trained on the same data without select turns."""
+    selector: str = "model"
 
 
 CONTROLS = (
@@ -64,7 +65,7 @@ CONTROLS = (
     Control("one-page", "seer", {"max_pages": 1}),
     Control("visual", "visual"),
     Control("iso", "visual", is_iso=True),
-    *(Control(f"forced-{name}", name) for name in ("random", "first", "bm25", "all", "oracle")),
+    *(Control(f"forced-{name}", "seer", selector=name) for name in ("random", "first", "bm25", "all", "oracle")),
 )
 
 
@@ -187,7 +188,7 @@ def run_controls(
         options = PredictOptions(
             batch_size=BATCH_SIZE, retry_rounds=0, benchmark=benchmark, gold_pages=gold, page_budgets=budgets
         )
-        variant = Variant(control.name, control.system, control.policy, STYLE)
+        variant = Variant(control.name, control.system, control.policy, STYLE, control.selector)
         run_variant(variant, records, options, out, engines, str(path), seed=seed, progress=progress)
         budgets = budgets or matched_budgets(out / control.name)
 

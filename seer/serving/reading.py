@@ -23,6 +23,7 @@ from seer.schema import Answer, Document
 from seer.serving.chat import Asked, Source
 from seer.serving.files import FileStore
 from seer.serving.settings import ServeSettings
+from seer.systems.seer import check_system, selects_pages, system_policy
 
 
 class ServedEngine(Engine, Protocol):
@@ -45,10 +46,22 @@ class Listener:
 
 
 class ReadingDesk:
-    """One engine, one policy, many chats."""
+    """One engine, one policy, many chats.
 
-    def __init__(self, engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings, files: FileStore) -> None:
+    `system` and `selector` apply to chats that do not name their own.
+    """
+
+    def __init__(
+        self,
+        engine: ServedEngine,
+        policy: ReadingPolicy,
+        settings: ServeSettings,
+        files: FileStore,
+        system: str = "seer",
+        selector: str = "model",
+    ) -> None:
         self.engine, self.policy, self.settings, self.files = engine, policy, settings, files
+        self.system, self.selector = system, selector
         self.admission = Admission(settings.max_concurrent, settings.max_waiting)
 
     async def answer(self, asked: Asked, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
@@ -61,12 +74,20 @@ class ReadingDesk:
     async def _read(self, asked: Asked, document: Document, listener: Listener) -> Answer:
         from seer.selection.base import build_selector
 
-        policy = chat_policy(self.policy, asked, self.settings)
-        selector = build_selector(asked.options.selector)
+        system, selector_name = self._choice(asked)
+        policy = chat_policy(system_policy(system, self.policy), asked, self.settings)
+        selector = build_selector(selector_name)
         conversation = converse(
             document, asked.question, self.engine, selector, policy, listener.on_step, listener.on_text
         )
         return await read_one(conversation, self._hearing(listener), in_thread=True)
+
+    def _choice(self, asked: Asked) -> tuple[str, str]:
+        """Return the names of the system and the selector for a chat. Raises InputError if they do not go together."""
+        system = asked.options.system or self.system
+        selector = asked.options.selector or (self.selector if selects_pages(system) else "model")
+        check_system(system, selector)
+        return system, selector
 
     def _hearing(self, listener: Listener) -> Callable[[Request], Awaitable[Generation]]:
         from dataclasses import replace
@@ -92,7 +113,7 @@ def chat_policy(policy: ReadingPolicy, asked: Asked, settings: ServeSettings) ->
     """The server's policy with what this chat asks for, within the server's limits."""
     changes: dict[str, Any] = {
         name: value
-        for name in ("mode", "rounds", "max_pages", "max_retrieved_tokens")
+        for name in ("rounds", "max_pages", "max_retrieved_tokens")
         if (value := getattr(asked.options, name)) is not None
     }
     for name in ("temperature", "top_p", "seed"):

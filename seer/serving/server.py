@@ -29,9 +29,10 @@ from seer.serving.files import FileStore, StoredFile
 from seer.serving.guard import Guard, Keys
 from seer.serving.metrics import ServerMetrics
 from seer.serving.reading import ReadingDesk, ServedEngine
-from seer.serving.settings import ServeSettings
+from seer.serving.settings import ServeSettings, check_served
 from seer.serving.stream import Stream
 from seer.storage import replace_surrogates
+from seer.systems.seer import system_policy
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -44,10 +45,12 @@ _Result = TypeVar("_Result")
 class Server:
     """The routes' state: one desk, one store of files, one set of counters."""
 
-    def __init__(self, engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings) -> None:
+    def __init__(
+        self, engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings, system: str, selector: str
+    ) -> None:
         self.engine, self.settings = engine, settings
         self.files = FileStore(int(settings.max_stored_mb * 1e6), settings.file_ttl_s)
-        self.desk = ReadingDesk(engine, policy, settings, self.files)
+        self.desk = ReadingDesk(engine, policy, settings, self.files, system, selector)
         self.metrics = ServerMetrics()
         self.started = int(time.time())
 
@@ -177,14 +180,31 @@ class ModelUnknown(SeerError, LookupError):
 
 
 def create_app(
-    engine: ServedEngine, policy: ReadingPolicy, settings: ServeSettings, keys: Sequence[str] = ()
+    engine: ServedEngine,
+    policy: ReadingPolicy,
+    settings: ServeSettings,
+    keys: Sequence[str] = (),
+    *,
+    system: str = "seer",
+    selector: str = "model",
 ) -> FastAPI:
-    """The application. It closes the engine when it is shut down."""
+    """Return the application, which closes the engine when it is shut down.
+
+    Args:
+        engine: An engine that accepts single requests; see `seer.engines.build.make_concurrent`.
+        policy: How documents are read; a chat may change some fields within the limits of `settings`.
+        keys: API keys; without any, every request is accepted.
+        system, selector: What reads, and who selects pages, in chats that name neither.
+
+    Raises InputError if the system or the selector is unknown, or if they do not go together.
+    """
     from fastapi import FastAPI
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
-    server = Server(engine, policy, settings)
+    check_served(system, selector)
+    system_policy(system, policy)  # A policy that sets the mode is refused here, not in every chat.
+    server = Server(engine, policy, settings, system, selector)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

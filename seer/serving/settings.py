@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seer.errors import InputError
-from seer.reading.policy import Mode
 from seer.schema import Record
+from seer.systems.seer import SystemName, check_system, system_of_mode
 
 KEYS_VARIABLE = "SEER_SERVER_KEYS"
 
@@ -36,19 +36,43 @@ class ServeSettings(Record):
     file_ttl_s: float = Field(24 * 3600.0, gt=0)
 
 
+ServedSelector = Literal["model", "bm25", "first", "all"]
+"""Selectors that a server offers: the others need gold pages or models that it does not load."""
+
+
 class ChatOptions(Record):
-    """The `seer` field of a chat: how this one is read. Everything has the server's default."""
+    """The `seer` field of a chat: how its documents are read. The server's choice applies to what is left out."""
 
     style: str | None = None
-    mode: Mode | None = None
+    system: SystemName | None = None
+    """How the documents are read: seer, seer-k0, visual, text or auto."""
     rounds: int | None = Field(None, ge=1, le=8)
     max_pages: int | None = Field(None, ge=1)
     max_retrieved_tokens: int | None = Field(None, ge=1)
-    selector: Literal["model", "bm25", "first", "all"] = "model"
+    selector: ServedSelector | None = None
+    """Who selects pages."""
     pages: str | None = None
     """Only these pages of the documents, e.g. 10-40."""
     reflow: bool = False
     ocr: Literal["auto", "always", "never"] = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_mode(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "mode" in values:
+            raise ValueError(f"'mode' was replaced; use 'system': {system_of_mode(str(values['mode'])[:20])!r}")
+        return values
+
+
+def check_served(system: str, selector: str) -> None:
+    """Check the system and the selector that a server uses where a chat names none.
+
+    Raises InputError if one is unknown, if they do not go together, or if a server does not offer the selector.
+    """
+    check_system(system, selector)
+    offered = get_args(ServedSelector)
+    if selector not in offered:
+        raise InputError(f"--selector {selector}: a server offers {', '.join(offered)}")
 
 
 def read_keys(path: Path | None = None) -> tuple[str, ...]:

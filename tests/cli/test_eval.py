@@ -10,6 +10,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
+from seer.engines.build import choose_engine
 from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
 from seer.evaluation.files import read_manifest, read_predictions
@@ -59,7 +60,7 @@ def test_a_forced_selector_with_budgets_matched_to_another_run(data, tmp_path):
     assert invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "a").exit_code == 0
     matched = invoke(
         *("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "b"),
-        *("--system", "bm25", "--match", tmp_path / "a", "--tasks", "hotpotqa", "--limit", 2, "--json"),
+        *("--selector", "bm25", "--match", tmp_path / "a", "--tasks", "hotpotqa", "--limit", 2, "--json"),
     )
     assert matched.exit_code == 0, matched.output
     assert json.loads(matched.stdout)["num_predicted"] == 2
@@ -92,7 +93,10 @@ def test_exit_codes_tell_gaps(data, tmp_path):
         (["--tasks", "hotpot"], "'hotpot' is no task of longbench"),
         (["--tasks", "lcc"], "has no lcc.jsonl"),
         (["--limit", "0"], "--limit is 0"),
-        (["--system", "none"], "no system 'none'"),
+        (["--system", "none"], "no system 'none'; known: seer, seer-k0, visual, text, auto"),
+        (["--system", "bm25"], "it is a selector; use --selector bm25"),
+        (["--selector", "bm52"], "no selector 'bm52'; known: model"),
+        (["--system", "text", "--selector", "bm25"], "selects no pages; use --system seer or leave --selector out"),
         (["--engine", "hf"], "no model given"),
         (["--prompts", "none.json"], "no prompt file"),
         (["--batch-size", "0"], "batch_size is 0"),
@@ -132,8 +136,8 @@ def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
 
 def test_what_differs_is_named_down_to_the_field(data, tmp_path):
     arguments = ("predict", "--data", data, "--out", tmp_path / "run", "--engine", "scripted")
-    assert invoke(*arguments, "--set", "max_pages=3").exit_code == 0
-    refused = invoke(*arguments, "--set", "max_pages=4")
+    assert invoke(*arguments, "--policy", "max_pages=3").exit_code == 0
+    refused = invoke(*arguments, "--policy", "max_pages=4")
     assert "holds a run with policy.max_pages 3, not 4; " in str(refused.exception)
 
 
@@ -170,12 +174,12 @@ def test_predict_and_longbench_take_the_same_options():
 def test_an_address_takes_the_engine_that_has_one(command, data, tmp_path, monkeypatch):
     built = []
 
-    def building(name: str, model: str | None = None, **options: object) -> object:
-        built.append((name, options.get("base_url")))
+    def building(name: str | None = None, /, base_url: str | None = None, **options: object) -> object:
+        built.append((choose_engine(name, base_url=base_url), base_url))
         raise InputError("enough")
 
-    monkeypatch.setattr("seer.systems.base.build_engine", building)
-    monkeypatch.setattr("seer.evaluation.runs.variants.build_engine", building, raising=False)
+    monkeypatch.setattr("seer.systems.seer.build_engine", building)
+    monkeypatch.setattr("seer.engines.build.build_engine", building)
     asked = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
     told = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}
     (tmp_path / "gold.json").write_text(json.dumps([asked | told]))

@@ -60,18 +60,21 @@ BAD_INPUTS = {
     "binary file": ("ask binary.txt q --engine scripted", "binary"),
     "undecodable bytes": ("ask bytes.txt q --engine scripted", "encoding"),
     "question of spaces": ("ask good.txt '  ' --engine scripted", "the question is empty"),
-    "no question": ("ask good.txt --engine scripted", "only 'good.txt' arrived"),
+    "no question": ("ask good.txt --engine scripted", "only 'good.txt' was given"),
     "no model": ("ask good.txt q", "--model"),
     "model folder missing": ("ask good.txt q --model nowhere", "no checkpoint folder"),
     "model folder incomplete": ("ask good.txt q --model model", "lacks tokenizer.json"),
-    "page limit of 0": ("ask good.txt q --engine scripted --set max_pages=0", "max_pages"),
-    "unknown setting": ("ask good.txt q --engine scripted --set max_page=2", "did you mean 'max_pages'"),
-    "unknown mode": ("ask good.txt q --engine scripted --mode telepathy", "mode"),
+    "page limit of 0": ("ask good.txt q --engine scripted --policy max_pages=0", "max_pages"),
+    "unknown setting": ("ask good.txt q --engine scripted --policy max_page=2", "did you mean 'max_pages'"),
+    "unknown system": ("ask good.txt q --engine scripted --system telepathy", "known: seer, seer-k0"),
     "unknown selector": ("ask good.txt q --engine scripted --selector bm52", "known: model"),
     "unknown style": ("ask good.txt q --engine scripted --style seeer", "did you mean 'seer'"),
     "unknown engine": ("ask good.txt q --engine abacus", "known: hf, scripted"),
     "oracle without gold": ("ask good.txt q --engine scripted --selector oracle", "gold pages"),
-    "gold pages not numbers": ("ask good.txt q --engine scripted --gold-pages one", "no page numbers"),
+    "gold pages not numbers": (
+        "ask good.txt q --engine scripted --gold-pages one",
+        "--gold-pages one: not page numbers; write them as 1,3",
+    ),
     "gold page beyond the end": (
         "ask good.txt q --engine scripted --selector oracle --gold-pages 1,5",
         "no page 5, only 1 to 1",
@@ -154,7 +157,7 @@ def test_ask_leaves_a_report(document, tmp_path):
 
 
 def test_a_small_model_answers_end_to_end(document, small_checkpoint_dir):
-    arguments = ["--model", small_checkpoint_dir, "--set", "max_new_tokens=8", "--json", "--device", "cpu"]
+    arguments = ["--model", small_checkpoint_dir, "--policy", "max_new_tokens=8", "--json", "--device", "cpu"]
     result = seer("ask", document, "What does the monitor cost?", *arguments)
     record = json.loads(result.stdout)
     assert result.returncode in (0, 1, 3)

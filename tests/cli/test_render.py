@@ -11,14 +11,15 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from seer.cli import render as cli
+from seer.cli.cache import cache
+from seer.cli.plan import plan
+from seer.cli.render import render
 from seer.errors import SeerError
 from seer.rendering import output, render_text
 
 app = typer.Typer()
-app.command()(cli.render)
-app.command()(cli.plan)
-app.command()(cli.cache)
+for command in (render, plan, cache):
+    app.command()(command)
 
 
 def run(*arguments: str | Path, stdin: bytes | None = None):
@@ -57,7 +58,9 @@ def test_several_processes_write_the_same_files(report, tmp_path):
 
 
 def test_json_styles_and_settings(report, tmp_path):
-    result = run("render", report, "-o", tmp_path / "o", "--style", "auto", "--set", "font_size_pt=8", "--json")
+    result = run(
+        "render", report, "-o", tmp_path / "o", "--style", "auto", "--style-option", "font_size_pt=8", "--json"
+    )
     record = json.loads(result.stdout)
     assert record["style"]["font_size_pt"] == 8 and record["style"]["name"].startswith("auto:")
     assert record["vision_tokens"] == sum(page["vision_tokens"] for page in record["pages"])
@@ -151,7 +154,7 @@ def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
     [
         (["render", "missing.txt"], "no document at"),
         (["render", "REPORT", "--style", "sear"], "did you mean 'seer'"),
-        (["render", "REPORT", "--set", "font_siz=3"], "font_size_pt"),
+        (["render", "REPORT", "--style-option", "font_siz=3"], "font_size_pt"),
         (["render", "REPORT", "--format", "gif"], "png, pdf or hf"),
         (["render", "REPORT", "-o", "REPORT"], "is a file"),
         (["render", "REPORT", "--pages", "900"], "document.s pages, 1 to"),

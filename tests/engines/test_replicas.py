@@ -8,8 +8,8 @@ import pytest
 from fakes import make_document
 from serving_fakes import FakeServer, Say, serve
 
-from seer.cli.serve import open_engine
 from seer.engines.base import Conversation, Request
+from seer.engines.build import build_engine, make_concurrent
 from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.replicas import ReplicatedEngine
 from seer.errors import InputError
@@ -65,14 +65,16 @@ def test_a_request_that_is_wrong_everywhere_rests_nobody():
 
 
 def test_addresses_become_one_engine_and_a_checkpoint_that_lies_here_brings_its_tokenizer(small_checkpoint_dir):
-    plain = ["structure=none", "continuation=tool"]
+    plain = {"structure": "none", "continuation": "tool"}
     with serve(reading) as one, serve(reading) as two:
-        several = open_engine("openai", None, None, f"{one.base_url}, {two.base_url},", plain)
+        several = make_concurrent(build_engine(replicas=f"{one.base_url}, {two.base_url},", **plain))
         assert isinstance(several, ReplicatedEngine) and len(several.replicas) == 2
         several.close()
-        served = open_engine("openai", str(small_checkpoint_dir), one.base_url, None, plain)
+        served = make_concurrent(build_engine(model=str(small_checkpoint_dir), base_url=one.base_url, **plain))
         # the folder's name is ours, the model's name the server's to say
         assert isinstance(served, OpenAIEngine) and served.abilities.model == "fake" and served.encoder is not None
         served.close()
-    with pytest.raises(InputError, match="vLLM takes the device that it was built for; leave --device out"):
-        open_engine("vllm", "model", None, None, ["device=cpu"])
+    with pytest.raises(
+        InputError, match="--device cpu: vLLM uses the device that it was built for; leave --device out"
+    ):
+        build_engine("vllm", model="model", device="cpu")

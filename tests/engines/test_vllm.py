@@ -14,6 +14,7 @@ from fakes import draw_noise, make_document, small_encoder
 
 from seer.engines.background import BackgroundEngine, BackgroundLoop
 from seer.engines.base import Conversation, Request
+from seer.engines.build import build_engine, parse_engine_arguments
 from seer.engines.drawn import DrawnPages
 from seer.engines.prompts import encode_prompt
 from seer.engines.vllm import engine as vllm
@@ -21,7 +22,6 @@ from seer.engines.vllm import runtime, start
 from seer.errors import ConfigError, InputError, ModelError
 from seer.protocol.control import CONTROL
 from seer.schema import Page, Turn
-from seer.systems.base import build_engine, parse_engine_arguments
 
 
 def test_each_image_is_one_placeholder():
@@ -71,6 +71,10 @@ def test_engine_arguments_are_read_from_text():
     }
     with pytest.raises(InputError, match="key=value"):
         parse_engine_arguments(["max_model_len"])
+    with pytest.raises(
+        InputError, match="--engine-arg base-url=http://a: this argument has its own option; use --base-url"
+    ):
+        parse_engine_arguments(["base-url=http://a"])
 
 
 def test_pages_are_drawn_once_a_conversation_and_within_bounds():

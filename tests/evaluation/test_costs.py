@@ -20,7 +20,7 @@ from seer.evaluation.runs.probing import PROBES_NAME, probe_run, read_probes
 from seer.models.counting import tekken_encoder
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
-from seer.systems.base import ReadingSystem
+from seer.systems.seer import ReadingSystem
 
 SENTENCE = "Digger 7 found the ruin behind the third hill, and nobody has been there since. "
 

@@ -57,7 +57,7 @@ def invoke(*arguments: object):
 def run(folder: Path, out: Path, gold: str = "samples.json", *more: object):
     return invoke(
         *("docqa", "--gold", folder / gold, "--documents", folder / "pdfs", "--out", out),
-        *("--engine", "scripted", "--system", "oracle", *more),
+        *("--engine", "scripted", "--selector", "oracle", *more),
     )
 
 
@@ -162,7 +162,7 @@ def test_a_reply_without_a_short_answer_is_a_failed_input(benchmark, tmp_path):
     with serve(lambda body, n: Say("I would rather not.")) as server:
         arguments = ["extract", out, "--gold", benchmark / "samples.json", "--model", "m"]
         result = invoke(*arguments, "--base-url", server.base_url)
-    assert "0 had failed before, 2 could not be made short" in result.stderr
+    assert "0 had failed before, 2 could not be shortened" in result.stderr
     assert set(read_docqa_predictions(out / "short.jsonl").values()) == {None}
 
 
@@ -179,7 +179,7 @@ def test_a_failed_call_is_a_failed_input_and_a_refused_key_ends_all(benchmark, t
     out = tmp_path / "run"
     run(benchmark, out)
     arguments = ["extract", out, "--gold", benchmark / "samples.json", "--model", "m", "--json"]
-    arguments += ["--set", "attempts=1", "--base-url"]
+    arguments += ["--teacher-option", "attempts=1", "--base-url"]
     with serve(lambda body, n: Say(status=500)) as server:
         told = json.loads(invoke(*arguments, server.base_url).stdout)
     assert (told["num_answers"], told["num_unread"]) == (2, 2)

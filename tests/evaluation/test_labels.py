@@ -50,7 +50,7 @@ def knows_the_beacon(body: Body, n: int) -> Say:
 
 def run(data: Path, out: Path, server: TeacherServer, *more: object):
     arguments = ["label", "--data", data, "--out", out, "--model", "judge", "--base-url", server.base_url, "--json"]
-    arguments += ["--set", "backoff_s=0.0", "--set", "attempts=2", *more]
+    arguments += ["--teacher-option", "backoff_s=0.0", "--teacher-option", "attempts=2", *more]
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -74,7 +74,7 @@ def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_pat
     assert told["counts"] == counts
     assert (told["model"], told["temperature"], told["style"]["name"]) == ("judge", 0.3, "seer")
     assert {body["temperature"] for body in server.asked} == {0.3}
-    oracle = ["predict", "--data", data, "--engine", "scripted", "--system", "oracle", "--labels", out / LABELS_NAME]
+    oracle = ["predict", "--data", data, "--engine", "scripted", "--selector", "oracle", "--labels", out / LABELS_NAME]
     predicted = CliRunner().invoke(app, [str(one) for one in [*oracle, "--out", tmp_path / "run"]])
     assert predicted.exit_code == 0, predicted.output
     assert read_predictions(tmp_path / "run/hotpotqa.jsonl")[0].selected_pages == beacon_page()
@@ -132,7 +132,7 @@ def test_unclear_replies_are_asked_again_counted_and_never_guessed(data, tmp_pat
 def test_what_failed_is_labelled_by_the_next_run(data, tmp_path):
     out = tmp_path / "labels"
     with serve(lambda body, n: Say("NO") if n < 3 else Say(status=503)) as server:
-        failed = run(data, out, server, "--set", "concurrency=1")
+        failed = run(data, out, server, "--teacher-option", "concurrency=1")
         assert failed.exit_code == EXIT_GAPS
         assert json.loads(failed.stdout.splitlines()[-1])["unlabelled"]["failed"] == 2
         assert "the first that failed: " in failed.stderr and "503" in failed.stderr
@@ -167,7 +167,7 @@ def test_a_wrong_key_ends_it_and_bad_input_is_named(data, tmp_path):
     with serve(lambda body, n: Say(status=401)) as server:
         assert isinstance(run(data, tmp_path / "a", server).exception, TeacherError)
         assert not (tmp_path / "a" / LABELS_NAME).exists()
-        assert isinstance(run(data, tmp_path / "b", server, "--set", "concurency=2").exception, ConfigError)
+        assert isinstance(run(data, tmp_path / "b", server, "--teacher-option", "concurency=2").exception, ConfigError)
         assert "style 'tiny' is unknown" in str(run(data, tmp_path / "b", server, "--style", "tiny").exception)
         with Ledger(_made(tmp_path / "c") / LEDGER_NAME):
             assert "another process" in str(run(data, tmp_path / "c", server).exception)

@@ -19,7 +19,8 @@ from seer.protocol.literals import neutralise
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.schema import Excerpt, Turn
-from seer.systems.base import ReadingSystem, Task
+from seer.systems.base import Task
+from seer.systems.seer import ReadingSystem
 
 PLAIN_TASKS = {"trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"}
 

@@ -23,7 +23,8 @@ from seer.evaluation.runs.longbench import PredictOptions, predict
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
 from seer.evaluation.runs.truncation import cut_middle
 from seer.schema import Answer, Failure, Prediction, Status, Step, Usage
-from seer.systems.base import Task, build_system
+from seer.systems.base import Task
+from seer.systems.seer import build_system
 
 
 def records(number: int, task: str = "hotpotqa") -> list[LongBenchRecord]:

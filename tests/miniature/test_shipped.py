@@ -6,7 +6,8 @@ from seer.evaluation.scoring.pages import page_score
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.reading.policy import ReadingPolicy
-from seer.systems.base import Task, build_system
+from seer.systems.base import Task
+from seer.systems.seer import build_system
 
 NUM_QUESTIONS = 60
 SEED = 20_260

@@ -187,7 +187,7 @@ RULES: dict[str, Rule] = {
     "bash": runs_with_stand_ins,
     "seer render": runs(),
     "seer plan": runs(),
-    "seer ask": runs("--set", "max_new_tokens=8", codes=(0, 1, 3)),
+    "seer ask": runs("--policy", "max_new_tokens=8", codes=(0, 1, 3)),
     "seer check": runs(),
     "seer eval longbench": runs(*SMALL_RUN),
     "seer eval docqa": runs(*SMALL_RUN),
@@ -249,12 +249,12 @@ def served_at(address: str, example: str) -> Iterator[str]:
         yield example
         return
     pytest.importorskip("uvicorn")
-    from seer.cli.serve import open_engine
+    from seer.engines.build import build_engine, make_concurrent
     from seer.reading.policy import ReadingPolicy
     from seer.serving.server import create_app
     from seer.serving.settings import ServeSettings
 
-    app = create_app(open_engine("scripted", None, None, None, []), ReadingPolicy(), ServeSettings())
+    app = create_app(make_concurrent(build_engine("scripted")), ReadingPolicy(), ServeSettings())
     with listening(app) as there:
         yield example.replace(address, there)
 
@@ -271,7 +271,8 @@ def test_a_command_named_in_passing_is_there_with_its_options(mention):
         return
     else:
         command, _ = find_command(words)
-        options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        shown = [one for one in command.params if not getattr(one, "hidden", False)]
+        options = {name for one in shown for name in (*one.opts, *one.secondary_opts)}
     assert {word for word in words if word.startswith("--")} <= options
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn")
 import httpx  # noqa: E402
 from serving_fakes import listening  # noqa: E402
 
-from seer.cli.serve import open_engine, serve  # noqa: E402
+from seer.cli.serve import serve  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.hf.engine import HFEngine  # noqa: E402
 from seer.errors import InputError  # noqa: E402
@@ -100,12 +100,3 @@ def test_the_command_serves_logs_and_stops_when_told():
 def test_an_address_that_is_not_to_be_had_is_said_before_the_engine_starts(host):
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="give another --port"):
         serve(engine="no such engine", host=host, port=taken.getsockname()[1])
-
-
-def test_engines_that_do_not_go_together_are_refused():
-    with pytest.raises(InputError, match="--replicas names the servers"):
-        open_engine("hf", None, None, "http://a/v1", [])
-    with pytest.raises(InputError, match="goes with --engine openai"):
-        open_engine("hf", None, "http://a/v1", None, [])
-    with pytest.raises(InputError, match="holds no address"):
-        open_engine("openai", None, None, " , ", [])

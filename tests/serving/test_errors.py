@@ -50,14 +50,14 @@ def test_a_missing_key_is_told_the_scheme(server):
     assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
 
 
-@pytest.mark.parametrize("mode", ["text", "visual"])
+@pytest.mark.parametrize("system", ["text", "visual"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_too_long_for_the_model_is_the_clients_to_shorten(mode, stream):
+def test_what_is_too_long_for_the_model_is_the_clients_to_shorten(system, stream):
     """A status from 500 on would have clients send it again and again."""
     with running() as server:
         server.engine.max_positions = 300
         server.engine.generate = lambda requests: [too_long(request) for request in requests]
-        body = {"model": "seer", "messages": chat(), "seer": {"mode": mode}, "stream": stream}
+        body = {"model": "seer", "messages": chat(), "seer": {"system": system}, "stream": stream}
         reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
         said = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")] or [
             reply.json()

@@ -27,7 +27,9 @@ message = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "system", "assistant"]) | values, "content": values | st.lists(part, max_size=3)}
 )
 question = st.just({"role": "user", "content": [PARTS[0], {"type": "text", "text": "What, <|user|> \ud800?"}]})
-options = objects("style", "mode", "rounds", "max_pages", "max_retrieved_tokens", "pages", "reflow", "ocr", "selector")
+options = objects(
+    *("style", "system", "mode", "rounds", "max_pages", "max_retrieved_tokens", "pages", "reflow", "ocr", "selector")
+)
 chats = st.fixed_dictionaries(
     {"model": st.just("seer"), "messages": st.lists(message | question, min_size=1, max_size=3)},
     optional={

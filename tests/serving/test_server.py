@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -161,12 +162,27 @@ def test_a_pdf_as_a_data_url_and_as_an_uploaded_file(server):
 
 
 def test_options_of_one_chat(server):
-    extra = {"seer": {"mode": "text"}}
+    extra = {"seer": {"system": "text"}}
     reply = server.client().chat.completions.create(model="seer", messages=chat(), extra_body=extra)
     assert reply.model_dump()["seer"]["selected_pages"] == []
     extra = {"seer": {"selector": "first"}}
     reply = server.client().chat.completions.create(model="seer", messages=chat(), extra_body=extra)
     assert [page["number"] for page in reply.model_dump()["seer"]["selected_pages"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "auto"}, "'mode' was replaced; use 'system': 'auto'"),
+        ({"mode": "select"}, "'mode' was replaced; use 'system': 'seer'"),
+        ({"system": "bm25"}, "seer: system: "),
+        ({"selector": "bm52"}, "seer: selector: "),
+        ({"system": "text", "selector": "bm25"}, "the system 'text' selects no pages"),
+    ],
+)
+def test_chat_options_refuse_former_and_contradictory_choices(server, options, message):
+    with pytest.raises(openai.BadRequestError, match=re.escape(message)):
+        server.client().chat.completions.create(model="seer", messages=chat(), extra_body={"seer": options})
 
 
 def test_many_clients_at_once_get_their_own_answers(server):

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from seer.cli.serve import bind, open_engine
+from seer.cli.serve import bind
 from seer.engines.base import Generation, Request
+from seer.engines.build import build_engine, make_concurrent
 from seer.engines.hf.engine import HFEngine
 from seer.errors import EngineError, InputError
 from seer.models.checks import Check
@@ -22,15 +23,20 @@ from seer.serving.selfcheck import check_engine, print_checks
 @pytest.mark.parametrize(
     ("name", "base_url", "replicas", "message"),
     [
-        ("hf", None, "http://a/v1,http://b/v1", "give no --base-url, and no --engine but openai"),
-        ("openai", "http://c/v1", "http://a/v1", "--replicas names the servers itself"),
-        ("openai", None, " , ", "--replicas holds no address; write URL,URL"),
-        ("hf", "http://c/v1", None, "--base-url goes with --engine openai, not with hf"),
+        (
+            "hf",
+            None,
+            "http://a/v1,http://b/v1",
+            "--replicas goes with --engine openai, not with hf; leave --engine out",
+        ),
+        ("openai", "http://c/v1", "http://a/v1", "--replicas names the servers itself; leave --base-url out"),
+        ("openai", None, " , ", "--replicas ' , ' holds no address; write URL,URL"),
+        ("hf", "http://c/v1", None, "--base-url goes with --engine openai, not with hf; leave --engine out"),
     ],
 )
 def test_engines_that_do_not_go_together_are_refused_before_anything_starts(name, base_url, replicas, message):
     with pytest.raises(InputError, match=message):
-        open_engine(name, None, base_url, replicas, [])
+        make_concurrent(build_engine(name, base_url=base_url, replicas=replicas))
 
 
 def test_a_port_that_is_taken_is_said_before_the_engine_starts():

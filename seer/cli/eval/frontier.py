@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seer.cli.command import AsJson
+from seer.cli.eval.predict import REASONING_TOKENS
 from seer.cli.options import (
     BaseUrl,
     BatchSize,
     Device,
     Engine,
     EngineArgs,
-    EngineByAddress,
     Limit,
+    Policy,
     ReasoningTokens,
-    Settings,
     Tasks,
-    takes,
+    load_policy,
+    set_became_policy,
+    with_options,
 )
 from seer.cli.progress import progress
+from seer.errors import InputError
 
 if TYPE_CHECKING:
     from seer.evaluation.benchmarks.longbench import LongBenchRecord
@@ -35,15 +38,15 @@ if TYPE_CHECKING:
 MINIATURE_FONTS_PT = (11.0, 8.0, 5.5)
 """The first is the size that the miniature was trained on."""
 MINIATURE_NOTE = (
-    "The miniature was trained at 11 pt alone: what it loses at other densities is what it was not taught, not what "
-    "cannot be read."
+    "The miniature was trained at 11 pt only: a lower score at other densities shows what it was not trained on, not "
+    "what is illegible."
 )
 DEFAULT_PAGES = (0, 1, 2, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontierOptions(EngineByAddress):
-    """What is swept, over which questions, with which model."""
+class FrontierOptions:
+    """The densities and budgets to sweep, the questions, and the model."""
 
     out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/frontier")
     data: Annotated[
@@ -54,39 +57,40 @@ class FrontierOptions(EngineByAddress):
         list[str] | None, typer.Option("--style", help="Page style; repeat for several. Default: the world's, or seer.")
     ] = None
     fonts: Annotated[
-        list[float] | None, typer.Option("--font-pt", help="Font size, line height in proportion; repeat for several.")
+        list[float] | None,
+        typer.Option("--font-pt", help="Font size in points, line height in proportion; repeat for several."),
     ] = None
     page_sizes: Annotated[
-        list[str] | None, typer.Option("--page-px", help="Page size, e.g. 595x842; repeat for several.")
+        list[str] | None, typer.Option("--page-px", help="Page size in pixels, e.g. 595x842; repeat for several.")
     ] = None
     max_pages: Annotated[
-        list[int] | None, typer.Option(help="Pages to retrieve, 0 for pictures alone; repeat. Default: 0 1 2 8.")
+        list[int] | None,
+        typer.Option(help="Pages to retrieve, 0 for page images only; repeat for several. Default: 0 1 2 8."),
     ] = None
     max_retrieved_tokens: Annotated[
-        list[int] | None, typer.Option(help="Cap of retrieved tokens, over the most pages; repeat for several.")
+        list[int] | None,
+        typer.Option(help="Cap on retrieved tokens, with the largest number of pages; repeat for several."),
     ] = None
     with_text: Annotated[bool, typer.Option("--with-text", help="Also read whole documents as text.")] = False
     n: Annotated[int, typer.Option("--n", help="Without --data: questions of the miniature world.")] = 200
     seed: Annotated[int, typer.Option(help="Without --data: of the held-out world.")] = 0
     tasks: Tasks = None
     limit: Limit = None
-    engine: Engine = "hf"
+    engine: Engine = None
     base_url: BaseUrl = None
     engine_args: EngineArgs = None
     device: Device = "auto"
-    settings: Settings = None
+    policy: Policy = None
     reasoning_tokens: ReasoningTokens = None
     batch_size: BatchSize = 64
 
 
-@takes(FrontierOptions)
-def frontier(
-    options: FrontierOptions,
-    as_json: AsJson = False,
-) -> None:
-    """What accuracy costs: sweep print density and retrieval budget, plot score against prompt tokens.
+@set_became_policy
+@with_options(FrontierOptions)
+def frontier(options: FrontierOptions, as_json: AsJson = False) -> None:
+    """Measure what accuracy costs: sweep print density and retrieval budget, plot score against prompt tokens.
 
-    Runs that the folder holds already are not done again.
+    Runs that are complete in the folder are not repeated.
 
     Example: seer eval frontier --data longbench/ --tasks hotpotqa --limit 50 --model path/to/checkpoint
     --font-pt 9 --font-pt 7 --max-pages 0 --max-pages 1 --max-pages 4
@@ -107,15 +111,13 @@ def frontier(
 
 
 def _variants(options: FrontierOptions) -> list[Variant]:
-    from seer.config import load_config
     from seer.evaluation.reports.frontier import TEXT, budgets, densities, frontier_variants
     from seer.miniature.model import ROUNDS
     from seer.miniature.world import STYLE
-    from seer.reading.policy import ReadingPolicy
 
     own = options.data is None
     own_policy = [f"rounds={ROUNDS}"] if own else []
-    policy = load_config(ReadingPolicy, None, [*own_policy, *(options.settings or [])]).model_dump()
+    policy = load_policy([*own_policy, *(options.policy or [])]).model_dump()
     styles = options.styles or (STYLE if own else "seer",)
     fonts = options.fonts or (MINIATURE_FONTS_PT if own and not options.styles else ())
     swept = densities(styles, fonts, [page_size(text) for text in options.page_sizes or ()])
@@ -124,12 +126,10 @@ def _variants(options: FrontierOptions) -> list[Variant]:
 
 
 def page_size(text: str) -> tuple[int, int]:
-    """`595x842` → (595, 842)."""
-    from seer.errors import InputError
-
+    """Parse `595x842` into (595, 842). Raises InputError if the text is not a size."""
     width, by, height = text.partition("x")
     if not by or not width.isdigit() or not height.isdigit():
-        raise InputError(f"'{text}' is no page size; write width and height in pixels, e.g. 595x842")
+        raise InputError(f"--page-px {text}: not a page size; write width and height in pixels, e.g. 595x842")
     return int(width), int(height)
 
 
@@ -152,19 +152,21 @@ def _run(
     benchmark: Benchmark,
     model: str | None,
 ) -> None:
-    from seer.cli.eval.predict import engine_options
+    from seer.engines.build import choose_engine, parse_engine_arguments
     from seer.evaluation.runs.variants import Engines, run_variant
 
-    given = engine_options(options.base_url, options.engine_args)
-    engines = Engines(options.device, options.engine, **{"max_batch": options.batch_size, **given})
+    given = parse_engine_arguments(options.engine_args)
+    if options.base_url is not None:
+        given["base_url"] = options.base_url
+    name = choose_engine(options.engine, base_url=options.base_url)
+    engines = Engines(options.device, name, **{"max_batch": options.batch_size, **given})
     for variant in variants:
         rules = _rules(options, benchmark, variant.system)
         run_variant(variant, records, rules, options.out, engines, model, progress=progress)
 
 
 def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
-    """The miniature's limits hold its reasoning; elsewhere room is added where the system reasons."""
-    from seer.cli.eval.predict import REASONING_TOKENS
+    """Return how a variant's run is driven. The miniature's own limits leave room for reasoning; others need it added."""
     from seer.evaluation.runs.longbench import PredictOptions
 
     added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS
@@ -176,7 +178,7 @@ def _show(points: list[Point], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="Score against prompt tokens", caption="* no other run has as high a score for as few tokens")
+    table = Table(title="Score against prompt tokens", caption="* no other run scores as high with as few tokens")
     for name in ("density", "budget"):
         table.add_column(name, no_wrap=True)
     for name in ("score", "prompt tokens", "compression", "front"):

@@ -1,4 +1,4 @@
-"""`seer eval miniature`: the paper's controls on a small world of known truth."""
+"""`seer eval miniature`: the paper's controls on a small synthetic world whose answers are known."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import typer
 from seer.cli.command import AsJson
 from seer.cli.options import Device
 from seer.cli.progress import progress
+from seer.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Seed = Annotated[int, typer.Option(help="Of the held-out test world and of the random selector.")]
+Seed = Annotated[int, typer.Option(help="Seed of the held-out test world and of the random selector.")]
 
 
 def miniature(
-    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the one that is shipped.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the packaged one.")] = None,
     iso_model: Annotated[
         Path | None,
-        typer.Option(help="Trained on the same data without select turns. Default: the shipped one, if any."),
+        typer.Option(help="Checkpoint trained on the same data without select turns. Default: the packaged one."),
     ] = None,
-    n: Annotated[int, typer.Option("--n", help="Questions of the held-out test world.")] = 500,
+    n: Annotated[int, typer.Option("--n", help="Number of questions of the held-out test world.")] = 500,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the world, the runs and the report.")] = None,
     world_only: Annotated[
@@ -34,21 +35,20 @@ def miniature(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """The paper's controls in miniature: ten runs over a held-out world of known truth.
+    """Run the paper's controls in miniature: ten runs over a held-out world whose answers are known.
 
-    Kinds of questions: 40 % single facts, 20 % by paraphrase, 15 % over two hops, 10 % over many pages, 15 % without an
-    answer; about a quarter Chinese. Runs that the folder holds already are not done again.
+    The questions are 40 % single facts, 20 % paraphrases, 15 % with two hops, 10 % over many pages and 15 % without an
+    answer; about a quarter is Chinese. Runs that are complete in the folder are not repeated.
 
     Example: seer eval miniature --n 60 --seed 3 --report
     """
-    from seer.errors import InputError
     from seer.evaluation.benchmarks.longbench import read_data
     from seer.miniature import controls as world
     from seer.models.checkpoint import check_folder, weights_digest
 
     if world_only:
         if out is None:
-            raise InputError("--world-only writes to the folder that --out names; name one")
+            raise InputError("--world-only needs a folder to write to; give it with --out")
         typer.echo(str(world.write_world(out, n, seed)))
         return
     chosen = world.find_model(model)
@@ -69,7 +69,7 @@ def miniature(
 
 
 def show_figures(found: Mapping[str, Any], as_json: bool) -> None:
-    """The figures as a table, on standard error where standard output is for JSON."""
+    """Print the figures as a table, on standard error if standard output is reserved for JSON."""
     from rich.console import Console
     from rich.table import Table
 

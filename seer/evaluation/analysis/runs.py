@@ -43,8 +43,8 @@ class Run:
 
     @property
     def is_forced(self) -> bool:
-        """Whether another than the model selected the pages."""
-        return str(self.report.manifest.get("system", "")).startswith("seer+")
+        """Whether a fixed selector, not the model, chose the pages: the run is named after system and selector."""
+        return "+" in str(self.report.manifest.get("system", ""))
 
     @property
     def style(self) -> str | PageStyle:

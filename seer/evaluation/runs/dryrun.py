@@ -46,7 +46,7 @@ def dry_token_tables(
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import Reader
     from seer.selection.base import TopRanked
-    from seer.systems.base import ReadingSystem
+    from seer.systems.seer import ReadingSystem
 
     engine = ScriptedEngine(encoder=encoder, max_positions=UNLIMITED_POSITIONS)
     best = TopRanked(_RankedOnce())

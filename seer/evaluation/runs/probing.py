@@ -58,7 +58,7 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
     """One token after the first prompt. Raises InputError for a system without an engine of its own, EngineError."""
     from seer.engines.base import CachingEngine, Conversation, Request, Sampling
     from seer.rendering import render_text
-    from seer.systems.base import ReadingSystem
+    from seer.systems.seer import ReadingSystem
 
     if not isinstance(system, ReadingSystem):
         raise InputError(f"system '{system.name}' reads with several models or calls; probe one that reads by itself")

@@ -24,13 +24,17 @@ Progress = Callable[[str], AbstractContextManager[OnProgress]]
 
 @dataclass(frozen=True)
 class Variant:
-    """One run: a system (`seer.systems.base.SYSTEMS`), what its policy changes, and how pages are laid out."""
+    """One run: a system and a selector, what the policy changes, and how pages are laid out.
+
+    The names are those of `seer.systems.seer.SYSTEMS` and `seer.selection.base.SELECTORS`.
+    """
 
     name: str
     """Of its folder."""
     system: str = "seer"
     policy: Mapping[str, Any] = field(default_factory=dict)
     style: str | PageStyle = "seer"
+    selector: str = "model"
 
 
 class Engines:
@@ -49,8 +53,8 @@ class Engines:
         return self.name == "hf"
 
     def load(self, model: str | None) -> Engine:
+        from seer.engines.build import build_engine
         from seer.engines.recalling import RecallingEngine
-        from seer.systems.base import build_engine
 
         if model not in self._loaded:
             engine = build_engine(self.name, model=model, device=self.device, **self.options)
@@ -80,7 +84,7 @@ def run_variant(
     """
     from seer.config import build_config
     from seer.reading.policy import ReadingPolicy
-    from seer.systems.base import build_system, system_name
+    from seer.systems.seer import build_system, run_name
 
     policy = build_config(ReadingPolicy, variant.policy, where=f"the policy of '{variant.name}'")
     style = variant.style if isinstance(variant.style, str) else variant.style.model_dump(mode="json")
@@ -88,15 +92,22 @@ def run_variant(
         "engine": engines.name,
         "model": model,
         "weights": weights_digest(model),
-        "selector": "model",
+        "selector": variant.selector,
         "style": style,
         "seed": seed,
         "recalls": engines.recalls,
         "policy": policy.model_dump(mode="json"),
     }
-    inputs, manifest = plan_run(records, system_name(variant.system), options, described)
+    inputs, manifest = plan_run(records, run_name(variant.system, variant.selector), options, described)
     folder = out / variant.name
     check_manifest(folder, manifest)
-    system = build_system(variant.system, engine=engines.load(model), style=variant.style, policy=policy, seed=seed)
+    system = build_system(
+        variant.system,
+        engine=engines.load(model),
+        selector=variant.selector,
+        style=variant.style,
+        policy=policy,
+        seed=seed,
+    )
     with progress(variant.name) as on_progress:
         run_inputs(inputs, system, folder, manifest, options, on_progress)

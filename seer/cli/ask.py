@@ -1,0 +1,136 @@
+"""`seer ask`: one question about one document or several."""
+
+from __future__ import annotations
+
+import glob
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seer.cli.command import AsJson
+from seer.cli.options import (
+    BaseUrl,
+    Device,
+    Engine,
+    EngineArgs,
+    Model,
+    Ocr,
+    Pages,
+    Password,
+    Policy,
+    Reflow,
+    Selector,
+    Style,
+    System,
+    load_policy,
+    mode_became_system,
+    set_became_policy,
+)
+from seer.errors import DocumentNotFound, InputError
+
+EXIT_CODES = {"failed": 1, "not_answerable": 3}
+"""Exit codes by the answer's status; every other status ends with 0."""
+
+
+@set_became_policy
+@mode_became_system
+def ask(
+    files: Annotated[
+        list[str], typer.Argument(help="Documents (paths, globs, or '-' for standard input), then the question.")
+    ],
+    model: Model = None,
+    system: System = "seer",
+    selector: Selector = "model",
+    policy: Policy = None,
+    engine: Engine = None,
+    base_url: BaseUrl = None,
+    engine_args: EngineArgs = None,
+    device: Device = "auto",
+    style: Style = "seer",
+    pages: Pages = None,
+    reflow: Reflow = False,
+    ocr: Ocr = "auto",
+    password: Password = None,
+    gold_pages: Annotated[str | None, typer.Option(help="Pages for the oracle selector, e.g. 1,3.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the answer's text as it is generated.")] = False,
+    as_json: AsJson = False,
+    save_trace: Annotated[
+        Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
+    ] = None,
+) -> None:
+    """Ask a question about one document or several.
+
+    Example: seer ask report.txt "What was the total?" --model path/to/checkpoint
+    Example: seer ask report.txt "What was the total?" --model path/to/checkpoint --system auto --selector bm25
+
+    Exit codes: 0 answered, 1 the engine failed, 2 bad input, 3 the document does not answer the question.
+    """
+    from rich.console import Console
+
+    from seer.cli.display import TracePrinter, print_outcome
+    from seer.engines.build import build_engine, choose_engine, parse_engine_arguments
+    from seer.reading.reader import Reader
+    from seer.rendering import load
+    from seer.rendering.collection import combine
+    from seer.selection.base import build_selector
+    from seer.systems.seer import check_system, system_policy
+
+    if len(files) < 2:
+        raise InputError(f"only '{files[0]}' was given; give a document and then the question in quotes")
+    *paths, question = files
+    check_system(system, selector)
+    rules = system_policy(system, load_policy(policy))
+    if not question.strip():
+        raise InputError("the question is empty; give a question in quotes after the documents")
+    choose_engine(engine, base_url=base_url)
+    arguments = parse_engine_arguments(engine_args)
+    gold = _page_numbers(gold_pages)
+    chosen = build_selector(selector, gold=(lambda document, question: gold) if gold else None)
+    # Everything that can be wrong about the options is checked before documents are read and a model is loaded.
+    reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
+    document = combine([load(path, style, **reading) for path in expand_paths(paths)])
+    if beyond := [number for number in gold if not 1 <= number <= len(document.pages)]:
+        raise InputError(
+            f"--gold-pages {gold_pages}: the document has no page {beyond[0]}, only 1 to {len(document.pages)}"
+        )
+    built = build_engine(engine, model=model, base_url=base_url, device=device, **arguments)
+    console = Console(stderr=as_json, highlight=False, markup=False)
+    printer = TracePrinter(console, document)
+    answer = Reader(built, chosen, rules).ask(document, question, printer, printer.text if stream else None)
+    print_outcome(console, document, answer)
+    if save_trace is not None:
+        from seer.web.trace import write_trace
+
+        write_trace(save_trace, document, question, answer)
+    if as_json:
+        typer.echo(json.dumps({"question": question, **answer.model_dump(mode="json")}, ensure_ascii=False))
+    raise typer.Exit(EXIT_CODES.get(answer.status, 0))
+
+
+def expand_paths(patterns: list[str]) -> list[str]:
+    """Return the paths that paths and globs stand for, sorted within each glob.
+
+    The name of an existing file is taken literally, whatever characters it holds. Raises DocumentNotFound if no file
+    matches a glob.
+    """
+    paths: list[str] = []
+    for pattern in patterns:
+        if pattern == "-" or not glob.has_magic(pattern) or Path(pattern).exists():
+            paths.append(pattern)
+            continue
+        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        if not found:
+            raise DocumentNotFound(f"no file matches '{pattern}'; check the pattern")
+        paths += found
+    return paths
+
+
+def _page_numbers(text: str | None) -> tuple[int, ...]:
+    if not text:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--gold-pages {text}: not page numbers; write them as 1,3") from None

@@ -1,0 +1,88 @@
+"""Systems and selectors by name: two names without overlap, the same rules wherever a system is built."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import small_encoder
+
+from seer.engines.scripted import ScriptedEngine
+from seer.errors import InputError
+from seer.reading.policy import ReadingPolicy
+from seer.selection.base import SELECTORS
+from seer.systems.base import Task
+from seer.systems.seer import (
+    SYSTEMS,
+    build_system,
+    check_system,
+    run_name,
+    selects_pages,
+    system_of_mode,
+    system_policy,
+)
+
+ANSWER = "<think>There it is.</think>\n482139<|user|>"
+TEXT = "The baker is on page one.\nbaker 482139\n"
+
+
+def test_systems_and_selectors_share_no_name():
+    assert not set(SYSTEMS) & set(SELECTORS)
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_build_system_rejects_a_selector_as_system(name):
+    with pytest.raises(
+        InputError, match=f"no system '{name}': it is a selector; use --selector {name}".replace("+", r"\+")
+    ):
+        build_system(name, engine=ScriptedEngine(encoder=small_encoder()))
+
+
+@pytest.mark.parametrize(
+    ("system", "selector", "message"),
+    [
+        ("none", "model", "no system 'none'; known: seer, seer-k0, visual, text, auto"),
+        ("seer", "seer", "no selector 'seer'; known: model"),
+        ("visual", "bm25", "--selector bm25: the system 'visual' selects no pages; use --system seer"),
+        ("text", "first", "--selector first: the system 'text' selects no pages; use --system seer"),
+    ],
+)
+def test_check_system_rejects_unknown_and_contradictory_names(system, selector, message):
+    with pytest.raises(InputError, match=message):
+        check_system(system, selector)
+
+
+@pytest.mark.parametrize(
+    ("system", "selector", "expected"),
+    [
+        ("seer", "model", "seer"),
+        ("seer", "model+bm25", "seer"),
+        ("seer", "bm25", "seer+bm25"),
+        ("auto", "oracle", "auto+oracle"),
+        ("text", "model", "text"),
+    ],
+)
+def test_run_name_names_the_selector_where_the_model_does_not_select(system, selector, expected):
+    assert run_name(system, selector) == expected
+
+
+@pytest.mark.parametrize("mode", ["visual", "text", "auto"])
+def test_system_policy_rejects_a_policy_that_sets_the_mode(mode):
+    policy = ReadingPolicy(mode=mode)
+    assert system_policy(system_of_mode(mode), policy) == policy
+    for other in set(SYSTEMS) - {mode}:
+        with pytest.raises(InputError, match=f"policy mode={mode}: the system sets the mode; use --system {mode}"):
+            system_policy(other, policy)
+
+
+def test_system_policy_keeps_other_fields():
+    policy = ReadingPolicy(rounds=3, max_pages=2)
+    assert system_policy("auto", policy) == ReadingPolicy(rounds=3, max_pages=2, mode="auto")
+    assert system_policy("seer-k0", policy) == ReadingPolicy(rounds=3, max_pages=2, retrieve=False)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_build_system_answers_with_every_system(name):
+    selector = "first" if selects_pages(name) else "model"
+    system = build_system(name, engine=ScriptedEngine(lambda request: ANSWER, small_encoder()), selector=selector)
+    (answer,) = system.answer_batch([Task(id="1", context=TEXT, question="Which code?")])
+    assert (answer.status, answer.text) == ("answered", "482139"), answer.cause
+    assert system.name == (f"{name}+first" if selects_pages(name) else name)
