@@ -50,7 +50,7 @@ def build_engine(
     device: str = "auto",
     default: str = "hf",
     **options: Any,
-) -> Engine:
+) -> Any:
     """Build an engine.
 
     Args:
@@ -65,7 +65,7 @@ def build_engine(
     Raises InputError if a name or option is unknown or missing, or if the options contradict each other; ModelError
     if the checkpoint is unusable.
     """
-    builders: dict[str, Callable[..., Engine]] = {"hf": _hf, "scripted": _scripted, "vllm": _vllm, "openai": _openai}
+    builders: dict[str, Callable[..., Any]] = {"hf": _hf, "scripted": _scripted, "vllm": _vllm, "openai": _openai}
     chosen = choose_engine(name, base_url=base_url, replicas=replicas, default=default)
     if chosen not in builders:
         raise InputError(f"no engine '{chosen}'; known: {', '.join(builders)}")
@@ -109,7 +109,7 @@ def parse_engine_arguments(pairs: Sequence[str] | None) -> dict[str, Any]:
 # ── One builder an engine ────────────────────────────────────────────────────────────────────────
 
 
-def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **options: Any) -> Engine:
+def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **options: Any) -> Any:
     if model is None:
         raise InputError(NO_MODEL)
     from seer.engines.hf.engine import HFEngine
@@ -119,7 +119,7 @@ def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **optio
     return HFEngine(load(model, device=device, dtype=dtype), **options)
 
 
-def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Engine:
+def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
     if model is None:
         raise InputError(NO_MODEL)
     if device != "auto":
@@ -129,7 +129,7 @@ def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Engine:
     return VLLMEngine(model, **options)
 
 
-def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> Engine:
+def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> Any:
     if base_url is None:
         raise InputError("the openai engine needs an address: --base-url http://localhost:8000/v1")
     from seer.engines.openai.engine import OpenAIEngine
@@ -142,7 +142,7 @@ def _openai(model: str | None, *, base_url: str | None = None, device: str = "au
     return OpenAIEngine(base_url, model, **options)
 
 
-def _replicated(replicas: str, model: str | None, **options: Any) -> Engine:
+def _replicated(replicas: str, model: str | None, **options: Any) -> Any:
     from seer.engines.replicas import ReplicatedEngine
 
     addresses = [address.strip() for address in replicas.split(",") if address.strip()]
@@ -151,7 +151,7 @@ def _replicated(replicas: str, model: str | None, **options: Any) -> Engine:
     return ReplicatedEngine([_openai(model, base_url=address, **options) for address in addresses])
 
 
-def _scripted(model: str | None, **_: Any) -> Engine:
+def _scripted(model: str | None, **_: Any) -> Any:
     from seer.engines.scripted import ScriptedEngine
 
     if model is None:

@@ -116,11 +116,31 @@ def test_the_list_of_commands_says_whole_sentences_and_looks_alike(name: str) ->
         assert sentence and sentence[-1] in ".?" and f"{part} {sentence}" in said
 
 
-def test_a_setting_is_an_option_and_memory_has_one_unit() -> None:
+OVERRIDES = {
+    "--policy": {
+        "seer ask",
+        "seer serve",
+        *(f"seer eval {name}" for name in ("longbench", "predict", "docqa", "frontier")),
+    },
+    "--style-option": {"seer render", "seer plan"},
+    "--server-option": {"seer serve"},
+    "--teacher-option": {"seer eval label", "seer eval extract"},
+}
+
+
+@pytest.mark.parametrize("option", [*OVERRIDES, "--set", "--engine-arg"])
+def test_override_option_can_be_repeated_wherever_it_is(option):
+    takers = {name for name, options in EVERY.items() if option in options and not options[option].hidden}
+    assert takers and all(EVERY[name][option].multiple for name in takers)
+    if option in OVERRIDES:
+        assert takers == OVERRIDES[option]
+    if option == "--set":
+        assert takers and all(name.startswith(("seer-data ", "seer-train ")) for name in takers)
+
+
+def test_memory_options_have_one_unit():
     for name, options in EVERY.items():
         assert "--count" not in options and not {"--gpu-gb", "--gpu-memory"} & set(options), name
-    for name in ("seer ask", "seer render", "seer serve", "seer-data build", "seer-train run", "seer eval predict"):
-        assert EVERY[name]["--set"].multiple, name
 
 
 def test_an_error_is_one_line_whatever_a_name_holds() -> None:

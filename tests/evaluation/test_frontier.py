@@ -128,5 +128,5 @@ def test_without_data_it_is_the_miniature(tmp_path):
     result = CliRunner().invoke(app, [*asked, "--max-pages", "0", "--font-pt", "8"])
     assert result.exit_code == 0, result.output
     report = (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
-    assert "trained at 11 pt alone" in report
+    assert "trained at 11 pt only" in report
     assert "miniature-8pt" in report
