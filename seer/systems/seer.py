@@ -164,6 +164,9 @@ def build_system(
     """
     called, rules = run_name(name, selector), system_policy(name, policy)
     chosen = build_selector(selector, seed=seed, gold=lambda document, question: ())
+    ready: Engine
     if engine is None or isinstance(engine, str):
-        engine = build_engine(engine, model=model, **engine_options)
-    return ReadingSystem(called, Reader(engine, chosen, rules), style)
+        ready = build_engine(engine, model=model, **engine_options)
+    else:
+        ready = engine
+    return ReadingSystem(called, Reader(ready, chosen, rules), style)
