@@ -1,4 +1,4 @@
-"""Small things to train on: a model of 0.2 M parameters, trajectories over tiny real pages."""
+"""Fakes for training tests: a model of 0.2 M parameters, and trajectories over small rendered pages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from seer.models.small import SmallShape, build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 from train.config import LossWeights, TrainConfig
-from train.data.dataset import Recipe, Sample, make_sample
+from train.data.dataset import Recipe, TrainingSample, make_sample
 
-torch.set_num_threads(1)  # two spinning threads on a busy machine are slower than one
+torch.set_num_threads(1)  # on a busy machine, two threads that spin while they wait are slower than one
 
 STYLE = PageStyle(
     page_width_px=84,
@@ -50,27 +50,27 @@ SHAPE = SmallShape(
 )
 
 
-def as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run what any device but a CPU runs."""
+def use_other_devices_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the implementations for other devices on a CPU."""
     for module in (train.model.attention, train.model.layers):
         monkeypatch.setattr(module, "on_cpu", lambda x: False)
 
 
 @functools.cache
 def tiny_base() -> Path:
-    """The folder of a tiny untrained model with grouped-query attention."""
+    """Folder of a tiny untrained model with grouped-query attention."""
     folder = Path(tempfile.mkdtemp(prefix="seer-tiny-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return build_small(folder / "base", seed=0, shape=SHAPE)
 
 
 def tiny_checkpoint() -> Checkpoint:
-    """Loaded anew, since training changes it."""
+    """A freshly loaded checkpoint, since training changes its model."""
     return load(tiny_base(), device="cpu")
 
 
 def trajectory(seed: int, *, pictures: bool = True, lines: int | None = None, style: PageStyle = STYLE) -> Trajectory:
-    """A whole conversation about one line of a document of one to four pages."""
+    """A complete conversation about one line of a document of one to four pages."""
     rng = random.Random(seed)
     count = lines or rng.randint(2, 14)
     records = [f"{rng.choice(('red', 'blue', 'old', 'new'))} {rng.randint(0, 9999):04d}" for _ in range(count)]
@@ -103,14 +103,19 @@ def recipe(checkpoint: Checkpoint, **changes: Any) -> Recipe:
     return Recipe(checkpoint.encoder, checkpoint.scaling, **values)
 
 
-def samples(checkpoint: Checkpoint, count: int, *, pictures: bool = True, **changes: Any) -> list[Sample]:
+def samples(checkpoint: Checkpoint, count: int, *, pictures: bool = True, **changes: Any) -> list[TrainingSample]:
     made = [make_sample(item, recipe(checkpoint, **changes)) for item in trajectories(count, pictures)]
-    assert all(isinstance(sample, Sample) for sample in made)
+    assert all(isinstance(sample, TrainingSample) for sample in made)
     return made  # type: ignore[return-value]
 
 
+def equal_tensors(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    """Whether two states have the same names and bitwise equal tensors."""
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
 def config(out: str | Path, **sections: Any) -> TrainConfig:
-    """A short run on the tiny model; sections override single keys."""
+    """The configuration of a short run on the tiny model; `sections` override single keys."""
     values: dict[str, Any] = {
         "out": str(out),
         "steps": 4,

@@ -1,4 +1,4 @@
-"""What two real processes (gloo) do for tests/train/test_distributed.py; started by torchrun, never collected.
+"""The worker of tests/train/test_distributed.py, run by torchrun on two processes with gloo; pytest does not collect it.
 
 torchrun --nproc-per-node 2 tests/train_worker.py OUT
 """
@@ -49,8 +49,8 @@ def gradients(run: Run, step: int = 0) -> dict[str, torch.Tensor]:
     return whole({n: p.grad for n, p in run.trainee.named_parameters() if p.grad is not None})
 
 
-def half_blind(world: World, out: Path) -> dict[str, Any]:
-    """Rank 0 gets pictures, rank 1 none, in every step."""
+def pictures_on_one_rank(world: World, out: Path) -> dict[str, Any]:
+    """In every step, rank 0 has pictures and rank 1 has none."""
     mixed = [PICTURES[i] if i % 2 == 0 else WORDS[i] for i in range(8)]
     run = make(world, out, mixed, data={"shuffle": False}, batching={"global_batch": 4})
     records = [train_step(run, step, run.loader.take(step)) for step in range(2)]
@@ -60,7 +60,7 @@ def half_blind(world: World, out: Path) -> dict[str, Any]:
 
 
 def uneven(world: World, out: Path) -> float:
-    """Three trajectories on two ranks, one a pass: the second rank idles in the last."""
+    """Three trajectories on two ranks, one per forward pass: the second rank has an idle batch in the last pass."""
     run = make(world, out, batching={"global_batch": 3, "packing": "single"})
     return train_step(run, 0, run.loader.take(0))["loss"]
 
@@ -83,9 +83,9 @@ def main(out: Path) -> None:
     for sync in (True, False):
         sections = {"batching": {"global_batch": 8, "packing": "single"}, "parallel": {"sync_every_micro_batch": sync}}
         grads = gradients(make(world, out / "g", **sections))
-        if world.leads:
+        if world.is_main:
             save_file(grads, out / f"gradients-{sync}.safetensors")
-    results["half_blind"] = half_blind(world, out / "half")
+    results["pictures_on_one_rank"] = pictures_on_one_rank(world, out / "half")
     results["uneven"] = uneven(world, out / "uneven")
     for name, sections in VARIANTS.items():
         run = make(world, out / name, **sections)
@@ -93,11 +93,11 @@ def main(out: Path) -> None:
         if name == "plain":
             results["evaluated"] = evaluate(run, 2)
             run.save(2)
-            train_step(run, 2, run.loader.take(2))  # goes on while the checkpoint is written
+            train_step(run, 2, run.loader.take(2))  # continues while the checkpoint is written
             run.checkpoints.finish()
             weights = full_weights(run.trainee)
             export(out / "exported", run.trainee, run.base, world)
-            if world.leads:
+            if world.is_main:
                 save_file(weights, out / "after-3.safetensors")
             back = make(world, out / name, **sections)
             back.resume()
@@ -107,7 +107,7 @@ def main(out: Path) -> None:
             results["resumed_equal"] = all(torch.equal(again[n], weights[n]) for n in weights)
             back.close()
         run.close()
-    if world.leads:
+    if world.is_main:
         (out / "results.json").write_text(json.dumps(results))
     dist.barrier()
     end_world()

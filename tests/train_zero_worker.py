@@ -1,4 +1,4 @@
-"""Two steps under accelerate for tests/train/test_accelerate.py; started by `accelerate launch` or torchrun, never collected.
+"""The worker of tests/train/test_accelerate.py: two steps under `accelerate launch`; pytest does not collect it.
 
 accelerate launch ... tests/train_zero_worker.py OUT
 """
@@ -21,7 +21,7 @@ def main(out: Path) -> None:
     run = prepare_run(settings, accelerator, [trajectories(24)])
     losses = [step(run, accelerator, number)["loss"] for number in range(2)]
     weights = whole_weights(run, accelerator)
-    if run.world.leads:
+    if run.world.is_main:
         save_file({name: tensor.contiguous() for name, tensor in weights.items()}, out / "weights.safetensors")
         (out / "results.json").write_text(json.dumps({"losses": losses, "kind": accelerator.distributed_type.value}))
     run.world.wait()

@@ -1,1 +1,1 @@
-"""Training: trajectories in, a checkpoint out that `seer.models.checkpoint.load`, transformers and vLLM load."""
+"""The trainer: reads trajectories and writes a checkpoint that `seer.models.checkpoint.load`, transformers and vLLM load."""

@@ -1,16 +1,16 @@
-"""Checkpoints of a run: written in the background, complete or absent, checked before they are trusted.
+"""Checkpoints of a run: written in the background, complete or absent, and verified before use.
 
     checkpoints/
-      latest                       the name of the newest complete checkpoint
+      latest                       name of the newest complete checkpoint
       step-000500/
-        shard-00001-....safetensors, ...      weights and optimiser state, each rank's in files of some gibibytes
+        shard-00001-....safetensors, ...      weights and optimiser state of each rank, in files of a few GiB
         rank-0.json, ...           random state of each rank
-        manifest.json              step, what identifies the run, size and sha256 of every file; written last
+        manifest.json              step, identity of the run, size and sha256 of every file; written last
 
-A checkpoint is written under a hidden name and renamed when its manifest is there. Resuming checks every hash; a damaged
-checkpoint is reported, set aside, and the one before is used. A run that starts over sets those of the run before it aside;
-they go when it has one of its own. Tensors are safetensors and the rest is JSON: no pickle. torch.distributed.checkpoint
-does the sharding, so a run may resume on another number of ranks.
+A checkpoint is written under a hidden name and renamed once it has its manifest. Resuming verifies every hash. A damaged
+checkpoint is reported and renamed, and the previous one is used. A run that starts over renames the checkpoints of the
+earlier run and deletes them once it has its own first checkpoint. Tensors are stored as safetensors and everything else as
+JSON, never as pickle. torch.distributed.checkpoint does the sharding, so a run may resume on another number of ranks.
 """
 
 from __future__ import annotations
@@ -41,39 +41,43 @@ from train.parallel import World
 
 MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
 FILE_BYTES = 4 * 2**30
-"""Of one file of a checkpoint, about: a file is put together in memory before it is written."""
+"""Approximate size of one file: torch assembles a file in memory before it writes it."""
 
 
 class CheckpointError(SeerError, ValueError):
-    """A checkpoint that is incomplete, damaged, of another run, or cannot be written."""
+    """A checkpoint is incomplete, damaged, from another run, or cannot be written."""
 
 
 class Checkpoints:
-    """The checkpoints folder of one run."""
+    """The checkpoints folder of one run. Methods are collectives unless they say otherwise: every rank must call them."""
 
     def __init__(
         self, folder: Path, world: World, *, keep: int = 2, background: bool = True, timeout_s: int = 1800
     ) -> None:
         self.folder, self.world, self.keep, self.background = folder, world, keep, background
         self._group: Any = None
-        if world.ranks > 1:  # collectives of a background save must not mix with those of training
+        if world.ranks > 1:  # a group of its own keeps collectives of a background save apart from those of training
             self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-        # a single process is meant, and the warning would come from a thread, where it cannot be caught
+        # A single process is intended here. The warning comes from a thread, where a local filter has no effect.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
         self._finisher = ThreadPoolExecutor(1, "checkpoint")
         self._pending: list[Future[Any]] = []
-        if world.leads:
+        if world.is_main:
             folder.mkdir(parents=True, exist_ok=True)
-            for unfinished in folder.glob(".step-*.writing"):  # by a run that was killed
+            for unfinished in folder.glob(".step-*.writing"):  # left by a run that was killed
                 shutil.rmtree(unfinished, ignore_errors=True)
             recover_folders(folder)
 
     def save(self, step: int, tensors: Mapping[str, torch.Tensor], about: Mapping[str, Any]) -> None:
-        """Begin to write the state after `step` updates; with `background` off, also finish. Every rank must call this."""
+        """Start writing the state after `step` updates; without `background`, wait until it is complete.
+
+        `about` is added to the manifest. A save that is still running is finished first, which may raise its
+        CheckpointError.
+        """
         self.finish()
         name = f"step-{step:06d}"
         writing = self.folder / f".{name}.writing"
-        if self.world.leads:
+        if self.world.is_main:
             shutil.rmtree(writing, ignore_errors=True)
             writing.mkdir(parents=True)
         self.world.wait()
@@ -86,45 +90,50 @@ class Checkpoints:
         )
         assert isinstance(written, Future), "async_save with the thread checkpointer returns a future"
         self._pending = [written]
-        if self.world.leads:
+        if self.world.is_main:
             self._pending.append(self._finisher.submit(self._complete, written, writing, name, step, dict(about)))
         if not self.background:
             self.finish()
 
     def finish(self) -> None:
-        """Wait until what was begun is complete on every rank; errors of the background surface here."""
+        """Wait until the running save is complete on every rank. Raises CheckpointError if it failed."""
         for pending in self._pending:
             try:
                 pending.result()
             except CheckpointException as failure:
                 raise CheckpointError(
-                    f"no checkpoint could be written to '{self.folder}' ({causes_of(failure)}); make room and run again: it "
-                    "goes on from the one before"
+                    f"cannot write a checkpoint to '{self.folder}' ({causes_of(failure)}): free disk space and run again; "
+                    "the run resumes from the previous checkpoint"
                 ) from None
         if self._pending:
             self.world.wait()
         self._pending = []
 
     def close(self) -> None:
-        """Wait for what was begun, without asking how it went: a rank that leaves early takes it from all."""
+        """Wait for the running save and ignore its result. A rank that exits during a save would fail it for all ranks."""
         wait(self._pending)
         self._finisher.shutdown(wait=True)
 
     def _complete(self, written: Future[Any], writing: Path, name: str, step: int, about: dict[str, Any]) -> None:
-        written.result()  # by now the coordinator has heard from every rank
+        """Write the manifest on rank 0, rename the folder to its final name, and delete old checkpoints."""
+        written.result()  # rank 0 coordinates the save, so by now all ranks have written their files
         files = {path.name: describe(path) for path in sorted(writing.iterdir())}
         manifest = {"step": step, "ranks": self.world.ranks, **about, "files": files}
         write_manifest(writing / MANIFEST, manifest, indent=1, ensure_ascii=True, end="")
         replace_folder(writing, self.folder / name)
         write_text(self.folder / LATEST, name)
+        # Old checkpoints go only now: at every moment, at least one complete checkpoint exists.
         for old in (*complete_names(self.folder)[: -self.keep], *(path.name for path in self._former())):
             shutil.rmtree(self.folder / old, ignore_errors=True)
 
-    # ── Coming back, or starting over ────────────────────────────────────────────────────────────
+    # ── Resuming, or starting over ───────────────────────────────────────────────────────────────
 
     def set_aside(self) -> None:
-        """Start over: no checkpoint of the run before is come back to. They go when this run has one of its own."""
-        if not self.world.leads:
+        """Start over: rename the checkpoints of an earlier run, so that they are not resumed.
+
+        They are deleted when this run has its own first checkpoint. Not a collective.
+        """
+        if not self.world.is_main:
             return
         (self.folder / LATEST).unlink(missing_ok=True)
         for name in complete_names(self.folder):
@@ -134,9 +143,12 @@ class Checkpoints:
         return sorted(self.folder.glob(f"step-*{FORMER}"))
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest sound checkpoint and its manifest, the same on every rank; damaged ones are set aside, loudly."""
+        """The newest sound checkpoint and its manifest, the same on every rank; None if there is none.
+
+        Damaged checkpoints are reported on stderr and renamed.
+        """
         step = -1
-        if self.world.leads:
+        if self.world.is_main:
             for name in reversed(complete_names(self.folder)):
                 try:
                     step = int(verify(self.folder / name)["step"])
@@ -144,6 +156,7 @@ class Checkpoints:
                 except CheckpointError as error:
                     print(f"warning: {error}; using the checkpoint before it", file=sys.stderr, flush=True)
                     replace_folder(self.folder / name, self.folder / f"{name}.damaged")
+        # Only rank 0 verifies the files; the others have -1, so the maximum is its result.
         (agreed,) = self.world.largest([step])
         if agreed < 0:
             return None
@@ -151,9 +164,9 @@ class Checkpoints:
         return folder, json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
 
     def load(self, folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Fill `tensors` in place, and restore this rank's random state. Every rank must call this.
+        """Fill `tensors` in place and restore this rank's random state.
 
-        Raises CheckpointError where the checkpoint is of another model or optimiser.
+        Raises CheckpointError if the checkpoint is from another model or optimiser.
         """
         try:
             dcp.load(
@@ -173,14 +186,17 @@ class Checkpoints:
 
 
 def complete_names(folder: Path) -> list[str]:
-    """Complete checkpoints, oldest first."""
+    """Names of the complete checkpoints in a folder, oldest first."""
     names = (path.parent.name for path in folder.glob(f"step-*/{MANIFEST}"))
     steps = {int(found[1]): name for name in names if (found := re.fullmatch(r"step-(\d+)", name))}
     return [steps[step] for step in sorted(steps)]
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest, if every file has the size and hash that it names. Raises CheckpointError."""
+    """Read the manifest of a checkpoint and check the size and sha256 of every file.
+
+    Raises CheckpointError if the manifest is unreadable, or a file is missing or differs from it.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files = manifest["files"]
@@ -200,19 +216,21 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def causes_of(failure: CheckpointException) -> str:
-    """What went wrong, in one line: torch's own is no Exception, and holds a traceback of each rank."""
+    """The causes of a failed save or load in one line. The message of torch's exception has a traceback of each rank."""
     return "; ".join(f"rank {rank}: {error}" for rank, (error, _) in failure.failures.items())
 
 
 class PartWriter(HuggingFaceStorageWriter):
-    """Spreads what a rank writes over several files: torch's writer holds each of them in memory once more."""
+    """Distributes the tensors of a rank over several files, since torch's writer holds a copy of each file in memory."""
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Assign every tensor to a numbered file of about `FILE_BYTES`, in the order of the plan."""
         sizes: dict[str, int] = {}
         for item in (item for plan in plans for item in plan.items):
             assert item.tensor_data is not None, "a checkpoint holds tensors alone"
             size = math.prod(item.tensor_data.chunk.sizes) * item.tensor_data.properties.dtype.itemsize
             sizes[item.index.fqn] = max(size, sizes.get(item.index.fqn, 0))
+        # A tensor keeps one file number on all ranks; its largest shard decides how much of the file it fills.
         self.fqn_to_index_mapping, number, filled = {}, 1, 0
         for name, size in sizes.items():
             if filled and filled + size > FILE_BYTES:
@@ -223,21 +241,22 @@ class PartWriter(HuggingFaceStorageWriter):
 
 
 def describe(path: Path) -> dict[str, Any]:
+    """Size in bytes and sha256 of a file, as in the manifest."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-# ── What a checkpoint holds ──────────────────────────────────────────────────────────────────────
+# ── Contents of a checkpoint ─────────────────────────────────────────────────────────────────────
 
 
 def state_tensors(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Every weight and every tensor of the optimiser's state, by name: the very tensors, not copies.
+    """All weights and optimiser tensors by name. They are the tensors themselves, not copies.
 
-    Quantised moments stand as plain numbers, so that they can be sharded anew, and beside them, where `rank` is given, as
-    this rank's codes and scales, since quantising the numbers again need not give the same codes. The plain numbers stand on
-    the CPU: they are four times as large as the codes, which were chosen because a GPU has no room.
+    Quantised moments are returned as plain numbers, which can be sharded differently. With `rank`, this rank's codes and
+    scales are added, because quantising the plain numbers again might give other codes. Plain numbers are on the CPU: they
+    take four times the memory of the codes, which a GPU with 8-bit moments does not have.
     """
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for name, value in optimizer_tensors(model, optimizer):
@@ -250,6 +269,7 @@ def state_tensors(
 
 
 def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of the optimiser's state; names are made of the parameter's name, so they do not depend on groups."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -259,7 +279,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 
 
 def dequantised(value: torch.Tensor) -> torch.Tensor:
-    """A quantised moment as fp32 of the same sharding, on the CPU; anything else as it is."""
+    """A quantised moment as fp32 with the same sharding, on the CPU; any other tensor unchanged."""
     from torch.distributed.tensor import DTensor
 
     local = local_part(value)
@@ -267,24 +287,26 @@ def dequantised(value: torch.Tensor) -> torch.Tensor:
         return value
     plain = local.dequantize().float()
     if isinstance(value, DTensor):
-        # from_local puts a shard on its mesh's device, so that it is moved afterwards
+        # from_local puts the shard on the device of its mesh, so it is moved to the CPU afterwards.
         whole = DTensor.from_local(plain, value.device_mesh, value.placements, shape=value.shape, stride=value.stride())
         return whole.cpu()
     return plain.cpu()
 
 
 def local_part(value: torch.Tensor) -> Any:
+    """This rank's shard of a sharded tensor; any other tensor unchanged."""
     return value.to_local() if hasattr(value, "to_local") else value
 
 
 def is_quantised(value: torch.Tensor) -> bool:
+    """Whether this is a quantised optimiser state of torchao, whose classes are named OptimState…."""
     return hasattr(value, "__tensor_flatten__") and type(value).__name__.startswith("OptimState")
 
 
 def quantise_again(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Put plain numbers that were read back into quantised moments."""
+    """Quantise the plain moments in `tensors`, as `state_tensors` names them, into the optimiser's state."""
     for name, value in optimizer_tensors(model, optimizer):
         local = local_part(value)
         if is_quantised(local):
@@ -292,7 +314,11 @@ def quantise_again(
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimiser's tensors exist, so that a checkpoint can be read into them: one step of rate 0 on zero gradients."""
+    """Create the optimiser's state tensors, so that a checkpoint can be loaded into them.
+
+    Optimisers create their state in their first step, so this takes one with learning rate 0 and zero gradients, which
+    leaves the weights unchanged.
+    """
     from train.optimizer import set_learning_rate
 
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -306,6 +332,7 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def random_state(world: World) -> dict[str, str]:
+    """The state of this rank's random generators, as hex."""
     state = {"cpu": torch.get_rng_state().numpy().tobytes().hex()}
     if world.device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(world.device).numpy().tobytes().hex()
@@ -313,6 +340,8 @@ def random_state(world: World) -> dict[str, str]:
 
 
 def restore_random_state(state: Mapping[str, str], world: World) -> None:
+    """Restore the state that `random_state` returned."""
+
     def tensor(text: str) -> torch.Tensor:
         return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
 

@@ -1,8 +1,8 @@
 """The command `seer-train`.
 
-seer-train run CONFIG [--set a.b=value ...]      train
-seer-train plan CONFIG --gpus 2 --gpu-gib 80     will it fit?
-seer-train inspect DATA --model DIR              what is learned, token by token
+seer-train run CONFIG [--set a.b=value ...]      train, or resume
+seer-train plan CONFIG --gpus 2 --gpu-gib 80     check whether a run fits into memory
+seer-train inspect DATA --model DIR              show which tokens are learned
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Overrides = Annotated[
 
 @app.command()
 def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Train as a configuration says; continue where an earlier run of it stopped.
+    """Train as configured; resume if an earlier run with this configuration was interrupted.
 
     Example: seer-train run configs/seer-9b.toml --set optimizer.lr=1e-6 --set out=runs/other
 
@@ -38,9 +38,10 @@ def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False
     from seer.config import load_config
     from train.config import TrainConfig
 
-    resolved = load_config(TrainConfig, config, overrides or ())  # before torch: a wrong setting is said at once
-    let_threads_rest_where_cores_are_shared()
-    from train.sft import fit
+    resolved = load_config(TrainConfig, config, overrides or ())
+    set_wait_policy()
+    # After the configuration: importing torch takes seconds, and a wrong setting is reported at once.
+    from train.loop import fit
 
     summary = fit(resolved)
     if int(os.environ.get("RANK", 0)) == 0:
@@ -51,7 +52,7 @@ def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False
         typer.echo(
             f"{summary.steps} steps in {summary.seconds:.0f} s ({summary.reason})"
             + (f", loss {loss:.4f}" if loss is not None else "")
-            + f"; everything is in '{resolved.out}'"
+            + f"; results are in '{resolved.out}'"
         )
 
 
@@ -60,12 +61,14 @@ def plan(
     config: ConfigPath,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs over all nodes.")] = 2,
     gpu_gib: Annotated[float, typer.Option(min=0.001, help="Memory of one GPU.")] = 80.0,
-    vision_tokens: Annotated[int | None, typer.Option(min=0, help="Of the longest trajectory; by default all.")] = None,
-    supervised_tokens: Annotated[int, typer.Option(min=1, help="Tokens learned in one micro-batch.")] = 1024,
+    vision_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Of the longest trajectory; by default all its tokens.")
+    ] = None,
+    supervised_tokens: Annotated[int, typer.Option(min=1, help="Supervised tokens of one micro-batch.")] = 1024,
     as_json: AsJson = False,
     overrides: Overrides = None,
 ) -> None:
-    """Say whether a run fits into memory, part by part, and what would make it fit. Needs no weights and no GPU.
+    """Show whether a run fits into GPU memory, part by part, and which changes would make it fit. Needs no weights and no GPU.
 
     Example: seer-train plan configs/seer-9b.toml --gpus 2 --gpu-gib 80
     """
@@ -93,13 +96,15 @@ def plan(
 def inspect(
     data: Annotated[Path, typer.Argument(help="A folder of trajectory shards, or a .jsonl file.")],
     model: Annotated[Path, typer.Option(help="A checkpoint folder, for its tokenizer.")],
-    config: Annotated[Path | None, typer.Option(help="A run's configuration, for its weights and limits.")] = None,
-    first: Annotated[int, typer.Option(min=0, help="The first trajectory shown, counted from 0.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 3,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page instead.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A training configuration, for its loss weights and limits.")
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first trajectory to show, from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Number of trajectories to show.")] = 3,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page to this file instead.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Show trajectories token by token: what is given, what is learned, with which weight.
+    """Show trajectories token by token: which tokens are given, which are learned, and with which weight.
 
     Example: seer-train inspect runs/data/paper/train --model path/to/checkpoint --html sample.html
     """
@@ -116,10 +121,8 @@ def inspect(
         run_config = load_config(TrainConfig, config, overrides or ())
         recipe = Recipe(encoder, scaling, run_config.loss, run_config.batching.max_tokens, run_config.data.drop_turns)
     trajectories = open_trajectories(data)
-    last = min(first + limit, len(trajectories))
-    if first >= last:
-        raise InputError(f"--first {first} lies beyond the {len(trajectories)} trajectories of '{data}'")
-    results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in range(first, last)]
+    chosen = _chosen(first, limit, len(trajectories), data)
+    results = [make_sample(trajectories[i], recipe, pictures_of(trajectories, i)) for i in chosen]
     if html is None:
         to_terminal(results, encoder)
     else:
@@ -127,9 +130,19 @@ def inspect(
         typer.echo(f"wrote '{html}'")
 
 
-def let_threads_rest_where_cores_are_shared() -> None:
-    """Before torch is imported, which reads this once. Small models on two cores: threads that spin while they wait make a
-    step 1.6 times as fast on free cores, and half as fast beside one busy process."""
+def _chosen(first: int, limit: int, available: int, data: Path) -> range:
+    """Indices of the trajectories to show. Raises InputError if `first` is beyond the last one."""
+    if first >= available:
+        raise InputError(f"--first {first}: must be less than {available}, the number of trajectories in '{data}'")
+    return range(first, min(first + limit, available))
+
+
+def set_wait_policy() -> None:
+    """Let OpenMP threads sleep while they wait if other processes use the cores. torch reads the policy once, when imported.
+
+    Measured for a small model on two cores: with spinning threads a step is 1.6 times as fast if the cores are free, and
+    half as fast next to one busy process. A policy set in the environment has priority.
+    """
     import psutil
 
     if psutil.cpu_percent(interval=0.5) > 10:
@@ -137,6 +150,7 @@ def let_threads_rest_where_cores_are_shared() -> None:
 
 
 def main() -> NoReturn:
+    """Run the command line; exits with the status of the command."""
     run_command(app, "seer-train")
 
 

@@ -1,9 +1,9 @@
-"""Everything a run can be told, in one frozen record.
+"""The configuration of a run: one frozen record with all its settings.
 
     config = load_config(TrainConfig, "configs/seer-9b.toml", ["optimizer.lr=3e-6"])
 
-A configuration file holds only what differs from the defaults here; the resolved whole is written into the run folder.
-Settings that are known to train badly without saying so are refused at construction.
+A configuration file has only what differs from these defaults; the resolved configuration is written into the run folder.
+Construction rejects settings that are known to train badly without an error.
 """
 
 from __future__ import annotations
@@ -18,85 +18,95 @@ Precision = Literal["float32", "mixed_bf16", "bf16"]
 
 
 class SetConfig(Record):
-    """One data set and how often it is drawn from."""
+    """One data set and how often samples are drawn from it."""
 
     path: str
-    """A folder of trajectory shards, or a .jsonl file with one trajectory a line."""
+    """A folder of trajectory shards, or a .jsonl file with one trajectory per line."""
     share: int = Field(1, ge=1)
-    """Of every sum-of-shares draws, this many come from here, spread evenly."""
+    """Number of draws from this set in every sum-of-shares draws, spread evenly."""
     samples_per_step: int | None = Field(None, ge=1)
-    """With `mixing = "step"`: how many samples a step of this set takes, where it differs from the global batch."""
+    """With `mixing = "step"`: samples in a step of this set; the default is the global batch."""
     max_samples: int | None = Field(None, ge=1)
-    """Use only the first so many trajectories."""
+    """Use only the first `max_samples` trajectories."""
 
 
 class DataConfig(Record):
+    """The trajectories that a run reads, and how it mixes and filters them."""
+
     sets: tuple[SetConfig, ...] = Field(min_length=1)
     mixing: Literal["sample", "step"] = "sample"
-    """`sample`: sets are mixed within a step. `step`: each step is drawn from one set."""
+    """`sample`: sets are mixed within a step. `step`: each step comes from one set."""
     shuffle: bool = True
     held_out: tuple[SetConfig, ...] = ()
     """Trajectories for evaluation only."""
     over_long: Literal["drop", "refuse"] = "drop"
-    """What happens to a trajectory above `batching.max_tokens`: left out and counted, or an error. Never cut."""
+    """A trajectory above `batching.max_tokens` is left out and counted, or is an error. It is never truncated."""
     drop_turns: tuple[Literal["call", "observation", "think"], ...] = ()
-    """Turns taken out of every trajectory: the controls and ablations differ from the main run in this one field."""
+    """Turns removed from every trajectory. Controls and ablations differ from the main run in this field only."""
     prefetch_steps: int = Field(2, ge=0, le=64)
     """Steps prepared ahead by a background thread; 0 prepares in the foreground."""
     cache_mib: int = Field(512, ge=0)
-    """Encoded samples kept in memory, pictures included."""
+    """Memory for encoded samples, pictures included."""
 
 
 class ModelConfig(Record):
+    """The model to start from, its frozen parts, and how it is computed."""
+
     path: str
     """A checkpoint folder to start from."""
     from_nothing: bool = False
-    """Keep the folder's shape and tokenizer, draw its weights anew from `seed`."""
+    """Keep the shape and tokenizer of the folder, and initialise all weights from `seed`."""
     freeze_vision: bool = False
     freeze_merger: bool = False
     """Freeze the part that maps vision features to text embeddings as well."""
     freeze_embeddings: bool = False
     attention: Literal["grouped", "sdpa", "flash_attention_2"] = "grouped"
-    """`grouped`: exact and without padding, on any device. `sdpa`: a block mask over the packed row.
-    `flash_attention_2`: variable-length kernels, on a GPU."""
+    """`grouped`: exact and without padding, on any device. `sdpa`: a block mask over the packed row. `flash_attention_2`:
+    kernels for segments of variable length, on a GPU."""
     activation_checkpointing: bool = False
     compile: bool = False
     liger: bool = False
-    """Liger's fused RMSNorm and SwiGLU, on a CUDA GPU with liger-kernel installed. The loss is ours either way: it has
-    weights, and makes no logits of the whole vocabulary."""
+    """Liger's fused RMSNorm and SwiGLU, on a CUDA GPU with liger-kernel installed. Liger's loss is never used, because it
+    does not support weights per token."""
 
 
 class OptimizerConfig(Record):
+    """The optimiser and the schedule of its learning rate."""
+
     kind: Literal["adamw", "muon", "adamw_bf16_states", "adamw_8bit", "adamw_stochastic"] = "adamw"
-    """`adamw`: fp32 moments. `muon`: orthogonalised momentum for matrices, for small models that learn from nothing.
+    """`adamw`: fp32 moments. `muon`: orthogonalised momentum for matrices, for small models trained from scratch.
     `adamw_bf16_states`: fp32 weights, bf16 moments. `adamw_8bit` (torchao): 8-bit moments. `adamw_stochastic` (torchao): all
-    bf16, weights rounded stochastically."""
+    bf16, with stochastic rounding of weights."""
     lr: float = Field(3e-6, gt=0)
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.0, ge=0)
-    """On matrices alone; norms, biases and embeddings are never decayed."""
+    """Applies to matrices only, never to norms, biases or embeddings."""
     clip_norm: float = Field(1.0, gt=0)
     warmup_steps: int = Field(0, ge=0)
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     final_lr_share: float = Field(0.0, ge=0, le=1)
-    """Where a decaying schedule ends, as a share of `lr`."""
+    """Final learning rate of a decaying schedule, as a fraction of `lr`."""
 
 
 class LossWeights(Record):
-    """Weight of a token's loss by its class. The paper masks what it did not write and weighs the call above the rest but
-    gives no numbers: these defaults are ours. It masks special tokens too, and yet stops on one: we train the tags and the
-    stop token, without which the model never ends a turn."""
+    """Weight of a token's loss by its class.
+
+    The paper masks tokens that the model does not write and gives the call a higher weight, without numbers, so these
+    defaults are ours. The paper also masks special tokens. We train the tags and the stop token, because without them the
+    model never ends a turn.
+    """
 
     call: float = Field(1.0, ge=0)
     structure: float = Field(1.0, ge=0)
     observation: float = Field(0.0, ge=0)
-    """Given by the tool, not written by the model: above 0 only for ablations."""
+    """The tool writes these tokens, not the model, so a weight above 0 is for ablations only."""
     think: float = Field(1.0, ge=0)
     answer: float = Field(1.0, ge=0)
     stop: float = Field(1.0, ge=0)
 
     def of(self, loss_class: LossClass) -> float:
+        """The weight of a class; always 0 for the prompt."""
         return 0.0 if loss_class is LossClass.PROMPT else float(getattr(self, loss_class.value))
 
     @model_validator(mode="after")
@@ -107,77 +117,96 @@ class LossWeights(Record):
 
 
 class BatchingConfig(Record):
+    """The size of a step and of its micro-batches."""
+
     global_batch: int = Field(2, ge=1)
-    """Trajectories a step, over all ranks. The sampler draws the same ones whatever the number of ranks."""
+    """Trajectories per step, over all ranks. The samples of a step do not depend on the number of ranks."""
     max_tokens: int = Field(16384, ge=16)
-    """The longest trajectory that is trained on."""
+    """Maximum length of a trajectory."""
     micro_batch_tokens: int | None = Field(None, ge=16)
     """Tokens packed into one forward pass; the default is `max_tokens`."""
     packing: Literal["packed", "single"] = "packed"
-    """`packed`: several trajectories in one row, none attending to another. `single`: one trajectory a pass."""
+    """`packed`: several trajectories in one row, with attention within each. `single`: one trajectory per forward pass."""
 
     @property
     def budget_tokens(self) -> int:
+        """Maximum number of tokens in a micro-batch."""
         return self.micro_batch_tokens or self.max_tokens
 
     @model_validator(mode="after")
     def _longest_fits(self) -> BatchingConfig:
         if self.budget_tokens < self.max_tokens:
             raise ValueError(
-                f"micro_batch_tokens {self.micro_batch_tokens} is below max_tokens {self.max_tokens}: the longest trajectory "
-                "would fit no micro-batch; raise the one or lower the other"
+                f"micro_batch_tokens = {self.micro_batch_tokens}: must be at least max_tokens = {self.max_tokens}, or the "
+                "longest trajectory would fit no micro-batch; raise micro_batch_tokens or lower max_tokens"
             )
         return self
 
 
 class ParallelConfig(Record):
+    """Numeric precision, sharding, and the processes of a run."""
+
     precision: Precision = "float32"
-    """`mixed_bf16`: fp32 masters, bf16 arithmetic, fp32 gradient reduction. `bf16`: everything bf16."""
+    """`mixed_bf16`: fp32 weights, bf16 arithmetic, fp32 gradient reduction. `bf16`: everything in bf16."""
     shard: Literal["auto", "always"] = "auto"
-    """`auto` shards with FSDP2 where there are several ranks or mixed precision; `always` does it on one rank too."""
+    """`auto` shards with FSDP2 for several ranks, mixed precision or offload; `always` shards on a single rank as well."""
     replicas: int = Field(1, ge=1)
-    """HSDP: so many groups hold the whole model, each group sharding it. Usually the number of nodes."""
+    """HSDP: number of groups that each hold the whole model, sharded within the group. Usually the number of nodes."""
     cpu_offload: bool = False
+    """Keep weights, gradients and optimiser state in CPU memory."""
     reshard_after_forward: bool = True
+    """Free gathered weights after the forward pass and gather them again for the backward pass."""
     sync_every_micro_batch: bool = True
-    """Reduce gradients after each micro-batch: frugal. Off: once a step, at the price of unsharded gradients."""
+    """Reduce gradients after each micro-batch, which saves memory. If false, gradients stay unsharded within a step and are
+    reduced once at its end."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads of each process; by default torch's own choice."""
+    """CPU threads per process; the default is torch's."""
     timeout_s: int = Field(1800, ge=10)
+    """Time limit for a collective."""
 
 
 class CheckpointConfig(Record):
+    """How often a run is saved, and what it leaves behind."""
+
     every_steps: int = Field(500, ge=1)
     keep: int = Field(2, ge=1)
+    """Number of checkpoints to keep."""
     background: bool = True
-    """Write while training goes on."""
+    """Write checkpoints while training continues."""
     resume: bool = True
-    """Continue from the newest sound checkpoint of the run folder, where there is one."""
+    """Resume from the newest sound checkpoint of the run folder, if there is one. If false, start over."""
     export: bool = True
     """At the end, write a checkpoint folder for inference: `<run>/model`."""
 
 
 class EvaluationConfig(Record):
+    """Evaluation on held-out trajectories."""
+
     every_steps: int | None = Field(None, ge=1)
-    """Held-out trajectories are always looked at after the last step; with this, on the way too."""
+    """Evaluate every so many steps, in addition to the evaluation after the last step."""
     max_samples: int = Field(64, ge=1)
+    """Samples of each held-out set that are evaluated."""
     generate_samples: int = Field(0, ge=0)
-    """Held-out questions answered by generation at the end of the run, besides the teacher-forced figures."""
+    """Held-out questions that the exported model answers by generation at the end of the run."""
 
 
 class StopConfig(Record):
-    """End the run early, when an evaluated figure is good enough or time is up."""
+    """Conditions that end a run before its last step."""
 
     metric: str | None = None
-    """Name in the evaluation's record, e.g. `exact/call`."""
+    """Name of a figure in the evaluation's record, e.g. `exact/call`."""
     at_least: float = 1.0
+    """End the run when `metric` reaches this value."""
     max_seconds: float | None = Field(None, gt=0)
+    """Save and end the run after this time. It is checked between steps."""
 
 
 class LogConfig(Record):
+    """Where figures are written, and how often."""
+
     every_steps: int = Field(1, ge=1)
     wandb: bool = False
-    """Also send figures to Weights & Biases; without a network they are kept on disk."""
+    """Also send figures to Weights & Biases; without a network, its files stay on disk."""
     project: str = "seer"
 
 
@@ -204,8 +233,8 @@ class TrainConfig(Record):
         optimizer, precision = self.optimizer, self.parallel.precision
         if precision == "bf16" and optimizer.kind != "adamw_stochastic" and optimizer.lr < 1e-4:
             raise ValueError(
-                f"plain bf16 weights at lr {optimizer.lr:g} hardly change (an update is below half a unit in the last place): "
-                'use parallel.precision = "mixed_bf16", or optimizer.kind = "adamw_stochastic"'
+                f"plain bf16 weights at lr {optimizer.lr:g} hardly change (most updates are less than half a unit in the last "
+                'place): use parallel.precision = "mixed_bf16", or optimizer.kind = "adamw_stochastic"'
             )
         bf16_moments = optimizer.kind in ("adamw_bf16_states", "adamw_stochastic") or precision == "bf16"
         if bf16_moments and optimizer.kind != "adamw_8bit" and optimizer.betas[1] > 0.99:

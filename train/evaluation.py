@@ -1,9 +1,12 @@
-"""Held-out trajectories, teacher-forced: loss and accuracy by class, and how many calls and answers are right entirely.
+"""Evaluation on held-out trajectories.
 
-`generate` goes further: held-out questions are read by the exported model, as `seer ask` would.
+`evaluate` is teacher-forced: loss and accuracy by class, and the fraction of calls and answers in which every token is right.
+`exact/call` is the fraction of calls whose every token is the likeliest one, given the true tokens before it. It is the
+selection accuracy of greedy decoding from the true prefix.
 
-`exact/call` is the share of calls whose every token is the likeliest one, given the true words before it: the selection
-accuracy that greedy decoding would reach from the true prefix.
+`generate` answers held-out questions with the exported model, as `seer ask` does.
+
+Shapes: N supervised tokens, C loss classes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from seer.protocol.encoding import CLASSES, Encoder
 from seer.reading.policy import ReadingPolicy
 from seer.schema import Trajectory, Turn
 from train.data.collate import Batch
-from train.data.dataset import Sample, without_turns
+from train.data.dataset import TrainingSample, without_turns
 from train.data.loader import make_batches
 from train.metrics import ClassTotals, class_figures
 from train.model.glm4v import Figures
@@ -30,22 +33,24 @@ if TYPE_CHECKING:
 
 
 def evaluate(run: Run, step: int) -> dict[str, Any]:
-    """Figures over at most `evaluation.max_samples` of every held-out set, shared out over the ranks."""
+    """Figures over at most `evaluation.max_samples` samples of each held-out set, divided over the ranks. A collective."""
     record: dict[str, Any] = {"step": step, "kind": "eval"}
     run.trainee.eval()
     for number, dataset in enumerate(run.held_out):
         prefix = "eval/" if len(run.held_out) == 1 else f"eval-{number}/"
         count = min(len(dataset), run.config.evaluation.max_samples)
         results = [dataset[i] for i in range(run.world.rank, count, run.world.ranks)]
-        samples = [result for result in results if isinstance(result, Sample)]
+        samples = [result for result in results if isinstance(result, TrainingSample)]
         record |= measure(run, samples, prefix)
     run.trainee.train()
+    # Forward passes without a backward pass leave weights gathered, which a save or the next step does not expect.
     reshard(run.trainee)
     return record
 
 
 @torch.no_grad()
-def measure(run: Run, samples: list[Sample], prefix: str) -> dict[str, float]:
+def measure(run: Run, samples: list[TrainingSample], prefix: str) -> dict[str, float]:
+    """Loss, accuracy and exactness by class over the samples of all ranks, with `prefix` before each name. A collective."""
     pixels = run.base.encoder.geometry.patch_px**2
     batches = fill_up(run, make_batches(samples, run.config.batching, pixels))
     totals = ClassTotals(run.world.device)
@@ -69,7 +74,8 @@ def measure(run: Run, samples: list[Sample], prefix: str) -> dict[str, float]:
 
 
 def exactness(batch: Batch, figures: Figures) -> torch.Tensor:
-    """(C, 2): of the samples that hold a class, how many have all its tokens right, and how many there are."""
+    """float64 (C, 2), for each class: samples whose tokens of the class are all right, and samples that have the class."""
+    # Count wrong tokens and tokens for every (sample, class); an idle batch has weight 0 and is left out.
     counted = (batch.weights_N > 0).cpu()
     samples, classes = batch.samples_N.cpu()[counted], batch.classes_N.cpu()[counted]
     wrong = (~figures.correct_N.cpu()[counted]).double()
@@ -82,27 +88,28 @@ def exactness(batch: Batch, figures: Figures) -> torch.Tensor:
 
 
 def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
-    """Read held-out questions with an exported model: how often the pages and the answer are those of the trajectory.
+    """Answer held-out questions with an exported model, and compare pages and answers with the trajectories.
 
-    For one process; the others wait at the next collective.
+    Runs on one process; the other ranks wait at the next collective. Answers are compared exactly, apart from surrounding
+    whitespace.
     """
     from seer.reading.reader import Reader
     from seer.rendering import render_text
 
     limit = run.config.evaluation.generate_samples
     items = [item for dataset in run.held_out for item in dataset.trajectories[: min(limit, len(dataset))]][:limit]
-    asked: dict[ReadingPolicy, list[Trajectory]] = {}
+    by_policy: dict[ReadingPolicy, list[Trajectory]] = {}
     for item in items:
         turns = without_turns(item.turns, run.config.data.drop_turns)
-        asked.setdefault(policy_of(turns, run.base.encoder), []).append(item)
+        by_policy.setdefault(policy_of(turns, run.base.encoder), []).append(item)
     engine = Reader.from_checkpoint(folder).engine
     right_pages = right_answers = selecting = 0
-    for policy, mine in asked.items():
-        documents = [render_text(item.source, item.style, name=item.id) for item in mine]
+    for policy, group in by_policy.items():
+        documents = [render_text(item.source, item.style, name=item.id) for item in group]
         answers = Reader(engine, policy=policy).ask_many(
-            [(d, item.question) for d, item in zip(documents, mine, strict=True)]
+            [(d, item.question) for d, item in zip(documents, group, strict=True)]
         )
-        for item, answer in zip(mine, answers, strict=True):
+        for item, answer in zip(group, answers, strict=True):
             if policy.mode == "select":
                 selecting += 1
                 right_pages += tuple(answer.selected_pages) == tuple(item.relevant_pages)
@@ -115,7 +122,8 @@ def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
 
 
 def policy_of(turns: Sequence[Turn], encoder: Encoder) -> ReadingPolicy:
-    """Reads a question as this conversation went: as many calls, thinking or not, with room for twice its words."""
+    """The reading policy that matches a conversation: its number of calls, with or without thinking, and a token limit of
+    at least twice its text."""
     calls = [turn for turn in turns if turn.kind == "call"]
     defaults = ReadingPolicy()
     words = sum(encoder.count_text(turn.text) for turn in turns if turn.kind in ("think", "answer"))
@@ -123,7 +131,7 @@ def policy_of(turns: Sequence[Turn], encoder: Encoder) -> ReadingPolicy:
         mode="select" if calls else "visual",
         rounds=max(1, len(calls)),
         max_pages=max([defaults.max_pages or 0, *(len(call.pages) for call in calls)]),
-        # text in the place of pages that were selected: they are acknowledged and not given
+        # An observation with text in place of excerpts acknowledges the pages without giving them: no retrieval.
         retrieve=not any(turn.kind == "observation" and turn.text for turn in turns) or not any(c.pages for c in calls),
         think=any(turn.kind == "think" for turn in turns),
         max_new_tokens=max(256, 1 << (2 * words).bit_length()),

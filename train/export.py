@@ -1,10 +1,11 @@
-"""A trained model → an ordinary checkpoint folder, whole: weights, tokenizer, processor, template, generation config.
+"""Export a trained model as an ordinary checkpoint folder: weights, tokenizer, processor, template, generation config, card.
 
-The folder has the keys of the checkpoint it came from; `seer.models.checkpoint.load`, transformers and vLLM load it.
+The folder has the keys of its base checkpoint, so `seer.models.checkpoint.load`, transformers and vLLM can load it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from seer.models.checkpoint import Checkpoint, save
 from seer.storage import atomic_folder
+from train.config import TrainConfig
 from train.model.glm4v import PREFIX, Trainee
 from train.parallel import World
 
 
 def full_weights(trainee: Trainee) -> dict[str, torch.Tensor]:
-    """Every weight, whole, on the CPU, under transformers' names; empty on ranks other than the first.
+    """All weights, unsharded, on the CPU, under the names of transformers. Empty on all ranks but the first.
 
     A collective: every rank must call it.
     """
@@ -28,35 +30,35 @@ def full_weights(trainee: Trainee) -> dict[str, torch.Tensor]:
 
 
 def export(folder: str | Path, trainee: Trainee, base: Checkpoint, world: World, card: str = "") -> Path:
-    """Write the checkpoint folder. Every rank must call this."""
+    """Write the checkpoint folder with `card` as its README. A collective: every rank must call it."""
     weights = full_weights(trainee)
-    if world.leads:
+    if world.is_main:
         write_export(Path(folder), weights, base, card)
     world.wait()
     return Path(folder)
 
 
 def write_export(target: Path, weights: dict[str, torch.Tensor], base: Checkpoint, card: str = "") -> None:
-    """Write whole weights under a temporary name and rename it; an older export is replaced.
+    """Write unsharded weights as a checkpoint folder under a temporary name, then rename it to `target`.
 
-    Weights keep the type that the base's configuration names.
+    An older export is replaced. Weights are stored in the type that the base's configuration names.
     """
-    model = hold(weights, base.model.config, export_dtype(base.path))
+    model = model_with(weights, base.model.config, export_dtype(base.path))
     with atomic_folder(target) as partial:
         save(partial, model, base.tokenizer, base.scaling, base.encoder.geometry)
         if card:
             (partial / "README.md").write_text(card, encoding="utf-8")
 
 
-def hold(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> Any:
-    """A model object that holds these weights without having initialised any of its own."""
+def model_with(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> Any:
+    """A Glm4vForConditionalGeneration with these weights, cast to `dtype`. No other weights are initialised."""
     import copy
 
     from transformers import Glm4vForConditionalGeneration
 
     clean = copy.deepcopy(config)
     for part in (clean, clean.text_config, clean.vision_config):
-        part._attn_implementation = "sdpa"  # the trainer's own attention is not known to readers
+        part._attn_implementation = "sdpa"  # the trainer's attention is not registered where the export is loaded
         part.dtype = dtype
     with torch.device("meta"):
         model = Glm4vForConditionalGeneration(clean)
@@ -68,9 +70,54 @@ def hold(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> A
 
 
 def export_dtype(base_path: str | Path) -> torch.dtype:
-    """The type that the base checkpoint is kept in; float32 where it does not say."""
+    """The type of the base checkpoint's weights according to its configuration; float32 if it names none."""
     import json
 
     settings = json.loads((Path(base_path) / "config.json").read_text(encoding="utf-8"))
     name = settings.get("dtype") or settings.get("torch_dtype") or "float32"
     return getattr(torch, name)
+
+
+def model_card(
+    config: TrainConfig, data: str, sets: Sequence[tuple[str, int]], steps: int, figures: Mapping[str, Any]
+) -> str:
+    """The README of an exported model: its base, training data, figures and configuration, as Markdown.
+
+    `data` is the digest of the training data, `sets` the name and size of each data set, `figures` the last measured values.
+    """
+    import tomli_w
+
+    resolved = tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+    measured = "\n".join(
+        f"| {name} | {value:.6g} |" for name, value in figures.items() if isinstance(value, int | float)
+    )
+    listed = "\n".join(f"- `{name}`: {size} trajectories" for name, size in sets)
+    initialised = " (weights initialised anew)" if config.model.from_nothing else ""
+    return f"""---
+library_name: transformers
+pipeline_tag: image-text-to-text
+---
+# A Seer model
+
+Trained with `seer-train` from `{config.model.path}`{initialised}. The model reads page images, selects pages by a tool
+call, receives their exact text and answers.
+
+    seer ask FILE "question" --model FOLDER
+
+## Data
+
+Digest `{data}`, {steps} steps.
+
+{listed}
+
+## Measured
+
+| figure | value |
+|---|---|
+{measured or "| none | |"}
+
+## Configuration
+
+```toml
+{resolved}```
+"""

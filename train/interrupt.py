@@ -1,4 +1,4 @@
-"""When a run ends before its last step: a signal, a time limit, or a figure that is good enough."""
+"""Conditions that end a run before its last step: a signal, a time limit, or a metric that is good enough."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from train.config import StopConfig
 from train.parallel import World
 
 REASONS = ("", "time", "signal")
-"""Later ones win where ranks disagree."""
+"""If ranks have different reasons, the last one in this order applies to all."""
 
 
 class Interrupts:
-    """Notes SIGTERM, SIGINT and Slurm's SIGUSR1, and the time; the loop asks between steps. Use as a context."""
+    """Records SIGTERM, SIGINT, Slurm's SIGUSR1 and the running time. The loop checks `reason` between steps.
+
+    Use it as a context manager: it installs signal handlers and restores the previous ones.
+    """
 
     SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -36,11 +39,11 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signalled and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: do not wait for the step
+            raise KeyboardInterrupt  # a second Ctrl-C ends the run without waiting for the step
         self.signalled = True
 
     def reason(self, world: World) -> str:
-        """Why to stop now, or nothing; the same on every rank."""
+        """The reason to stop now, or an empty string; the same on every rank. A collective."""
         limit = self.config.max_seconds
         late = limit is not None and time.monotonic() - self._started > limit
         mine = "signal" if self.signalled else "time" if late else ""
@@ -49,7 +52,7 @@ class Interrupts:
 
 
 def good_enough(config: StopConfig, record: dict[str, Any]) -> bool:
-    """Whether an evaluation's record reaches the figure that ends the run."""
+    """Whether an evaluation's record reaches `stop.at_least` in the metric that ends the run."""
     if config.metric is None:
         return False
     name = config.metric if config.metric in record else f"eval/{config.metric}"

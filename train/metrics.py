@@ -1,4 +1,4 @@
-"""Figures of a run: gathered on the device, reduced over ranks once a step, written as JSON lines.
+"""Figures of a run: summed on the device, reduced over ranks once per step, written as JSON lines.
 
 Shapes: C loss classes, N supervised tokens.
 """
@@ -18,28 +18,30 @@ from seer.storage import write_text
 from train.data.collate import Batch
 from train.model.glm4v import Figures
 
-COLUMNS = 4  # nll, weight · nll, tokens, tokens predicted right
+COLUMNS = 4  # nll, weight · nll, tokens, correctly predicted tokens
 
 
 class ClassTotals:
-    """Sums by loss class over micro-batches: a float64 table (C, 4)."""
+    """Sums over micro-batches by loss class: a float64 table (C, 4) on the device, so that no step waits for it."""
 
     def __init__(self, device: torch.device) -> None:
         self.table = torch.zeros(len(CLASSES), COLUMNS, dtype=torch.float64, device=device)
 
     def add(self, batch: Batch, figures: Figures) -> None:
+        """Add the figures of one micro-batch."""
         nll = figures.nll_N.double()
-        # a rank's idle batch has weight 0 and counts for nothing
+        # An idle batch has weight 0 and does not count.
         counts = (batch.weights_N > 0).double()
         rows = torch.stack([nll * counts, nll * batch.weights_N, counts, figures.correct_N.double() * counts], 1)
         self.table.index_add_(0, batch.classes_N, rows)
 
     def values(self) -> list[float]:
+        """The table, row by row, ready to be summed over ranks."""
         return self.table.flatten().tolist()
 
 
 def class_figures(values: list[float], total_weight: float, prefix: str = "") -> dict[str, float]:
-    """Reduced sums → named figures; classes without tokens are left out."""
+    """Named figures from reduced sums, as `ClassTotals.values` orders them. Classes without tokens are left out."""
     figures: dict[str, float] = {}
     rows = [values[i : i + COLUMNS] for i in range(0, len(values), COLUMNS)]
     if total_weight > 0:
@@ -53,7 +55,7 @@ def class_figures(values: list[float], total_weight: float, prefix: str = "") ->
 
 
 class MetricsFile:
-    """metrics.jsonl: one object a line, always written; a resumed run first drops what it will write again."""
+    """The log of a run, metrics.jsonl, with one JSON object per line. A resumed run first drops the steps that it repeats."""
 
     def __init__(self, path: Path, start_step: int) -> None:
         self.path = path
@@ -63,14 +65,16 @@ class MetricsFile:
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record and flush it."""
         self._file.write(json.dumps(record) + "\n")
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The records of a metrics file; a half-written last line is left out."""
+    """The records of a metrics file, without an incomplete last line."""
     return [json.loads(line) for line in _whole_lines(Path(path))]
 
 
@@ -80,7 +84,7 @@ def _whole_lines(path: Path) -> list[str]:
 
 
 class Wandb:
-    """Weights & Biases, where asked for; without a network its files stay on disk for `wandb sync`."""
+    """A log at Weights & Biases. Without a network its files stay on disk for `wandb sync`. Raises ConfigError without wandb."""
 
     def __init__(self, project: str, folder: Path, settings: Mapping[str, Any]) -> None:
         from seer.errors import ConfigError
@@ -95,18 +99,21 @@ class Wandb:
         )
 
     def write(self, record: Mapping[str, Any]) -> None:
+        """Send one record under its step."""
         self.run.log({key: value for key, value in record.items() if key != "step"}, step=int(record["step"]))
 
     def close(self) -> None:
+        """Finish the run at Weights & Biases."""
         self.run.finish()
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory held so far: allocated on a GPU, resident on a CPU."""
+    """Peak memory of this process so far: allocated memory of a GPU, or resident memory on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
     import sys
 
+    # ru_maxrss is in bytes on macOS and in KiB on Linux.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,4 +1,4 @@
-"""The optimiser and its learning rate, which is a pure function of the step."""
+"""Optimisers, and the learning rate as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from train.config import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """The rate for a step counted from 0: a linear warm-up, then the schedule down to `final_lr_share` at the last step."""
+    """The learning rate of a step, counted from 0, in a run of `steps` steps.
+
+    After a linear warm-up, a decaying schedule falls from `lr` to `final_lr_share` · `lr` at the last step.
+    """
     if step < config.warmup_steps:
         return config.lr * (step + 1) / config.warmup_steps
     done = min(1.0, (step - config.warmup_steps) / max(1, steps - 1 - config.warmup_steps))
@@ -26,10 +29,15 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """An optimiser over the trainable parameters; matrices decay, the rest does not. Raises ConfigError where none is."""
+    """Build the configured optimiser over the trainable parameters. Weight decay applies to matrices only.
+
+    Raises ConfigError if every parameter is frozen, or torchao is missing for an optimiser that needs it.
+    """
     groups = parameter_groups(model, config.weight_decay)
     if not groups:
-        raise ConfigError("every parameter is frozen, so nothing can be learned; unfreeze a part of the model")
+        raise ConfigError(
+            "every parameter is frozen: unfreeze a part of the model (model.freeze_vision, freeze_merger, freeze_embeddings)"
+        )
     common: dict[str, Any] = dict(lr=config.lr, betas=config.betas, eps=config.eps)
     if config.kind == "adamw":
         return torch.optim.AdamW(groups, **common, fused=_can_fuse(groups))
@@ -47,6 +55,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups of the trainable parameters: matrices with weight decay; embeddings, norms and biases without."""
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -57,7 +66,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 def orthogonal_groups(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same parameters with the layers' matrices in a group of their own."""
+    """Split each group in two: matrices of the layers, marked `orthogonal`, and the other parameters."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     split: list[dict[str, Any]] = []
     for group in groups:
@@ -68,6 +77,7 @@ def orthogonal_groups(model: nn.Module, groups: list[dict[str, Any]]) -> list[di
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):  # torchao keeps it on the device
             group["lr"].fill_(lr)
@@ -76,15 +86,16 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def _can_fuse(groups: list[dict[str, Any]]) -> bool:
-    """The fused kernel takes floating tensors on a CPU, where offloaded shards stand too, or a GPU."""
+    """Whether torch's fused kernel applies: to floating tensors on a GPU or a CPU (offloaded shards included)."""
     parameters: Iterable[torch.Tensor] = (p for group in groups for p in group["params"])
     return all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters)
 
 
 class AdamWBf16States(torch.optim.Optimizer):
-    """AdamW on fp32 weights with both moments kept in bf16: 12 bytes a parameter instead of 16.
+    """AdamW on fp32 weights with both moments stored in bf16: 12 bytes per parameter instead of 16.
 
-    Arithmetic is fp32; only storage is rounded. beta2 above 0.99 would round its own decay away, so it is refused.
+    Arithmetic is in fp32; only the stored moments are rounded. With beta2 above 0.99, rounding would undo the decay of the
+    second moment, so the constructor raises ConfigError.
     """
 
     def __init__(
@@ -96,11 +107,14 @@ class AdamWBf16States(torch.optim.Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         if betas[1] > 0.99:
-            raise ConfigError(f"bf16 moments need beta2 <= 0.99, got {betas[1]:g}; lower optimizer.betas")
+            raise ConfigError(
+                f"optimizer.betas has beta2 = {betas[1]:g}: must be at most 0.99 for bf16 moments; lower it"
+            )
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient. Closures are not supported."""
         assert closure is None, "closures are not supported"
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -109,11 +123,12 @@ class AdamWBf16States(torch.optim.Optimizer):
 
 
 class Muon(torch.optim.Optimizer):
-    """Orthogonalised momentum for the matrices of the layers, AdamW for everything else (embeddings, head, norms, biases).
+    """Orthogonalised momentum for the matrices of the layers; AdamW for embeddings, head, norms and biases.
 
-    A matrix's update is the nearest orthogonal matrix to its Nesterov momentum, by five Newton-Schulz steps (Jordan et al.,
-    2024), times 0.2 · sqrt(longer side), which gives it the RMS of an AdamW update (Liu et al., 2025), so that one learning
-    rate serves both. Every rank orthogonalises whole matrices, which pays for small models alone.
+    The update of a matrix is approximately the orthogonal matrix nearest to its Nesterov momentum, computed by five
+    Newton-Schulz steps (Jordan et al., 2024). The factor 0.2 · sqrt(longer side) gives it the RMS of an AdamW update (Liu et
+    al., 2025), so that one learning rate fits both. Every rank orthogonalises whole matrices, which is efficient for small
+    models only.
     """
 
     def __init__(
@@ -123,6 +138,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient. Closures are not supported."""
         assert closure is None, "closures are not supported"
         for group in self.param_groups:
             learned = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -137,7 +153,7 @@ class Muon(torch.optim.Optimizer):
                 self._update(alike, group)
 
     def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Matrices of one shape together: one batched product in place of many small ones."""
+        """Update matrices of one shape together, with batched products instead of many small ones."""
         directions = []
         for parameter in parameters:
             state, grad = self.state[parameter], parameter.grad
@@ -146,6 +162,7 @@ class Muon(torch.optim.Optimizer):
                 state["momentum"] = torch.zeros_like(parameter)
             momentum = state["momentum"].lerp_(grad, 1 - group["momentum"])
             direction = grad.lerp(momentum, group["momentum"])
+            # Orthogonalisation needs the whole matrix; a shard of it would give another result.
             directions.append(direction.full_tensor() if isinstance(direction, DTensor) else direction)
         scale = 0.2 * max(parameters[0].shape) ** 0.5
         for parameter, update in zip(parameters, orthogonalised(torch.stack(directions)), strict=True):
@@ -155,21 +172,26 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
-    """(N, rows, columns): each matrix with its singular values brought near 1 by the quintic Newton-Schulz iteration."""
+    """Bring the singular values of each matrix in (N, rows, columns) near 1 by the quintic Newton-Schulz iteration.
+
+    The coefficients are those of Jordan et al. (2024): https://kellerjordan.github.io/posts/muon/.
+    """
     x = matrices if matrices.device.type == "cpu" else matrices.bfloat16()
+    # The iteration converges for spectral norms up to 1, which the Frobenius norm bounds.
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    # A wide matrix has the smaller product x xᵀ.
     tall = x.shape[1] > x.shape[2]
     x = x.mT if tall else x
     for _ in range(steps):
         square = x @ x.mT
-        # 3.4445 x + (-4.7750 s + 2.0315 s s) x, with sums that ride on the products
+        # x ← 3.4445 x + (-4.7750 s + 2.0315 s s) x with s = x xᵀ; baddbmm adds within the product.
         quartic = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
         x = torch.baddbmm(x, quartic, x, beta=3.4445)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
 def adamw_update(parameter: torch.Tensor, state: dict[str, Any], group: dict[str, Any], moments: torch.dtype) -> None:
-    """One AdamW step of one parameter, its moments kept in dtype `moments`, its arithmetic in fp32."""
+    """One AdamW step (Loshchilov & Hutter, 2019) of one parameter: moments stored as dtype `moments`, arithmetic in fp32."""
     grad = parameter.grad
     assert grad is not None, "only parameters with gradients are updated"
     if not state:

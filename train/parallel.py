@@ -1,6 +1,6 @@
-"""The processes of a run: who they are, how the model is spread over them, and the few numbers they exchange.
+"""The processes of a run: their ranks, how the model is sharded over them, and the few numbers they exchange.
 
-One process without torchrun runs the same code; it shards only where that buys something (mixed precision, offload).
+A single process without torchrun runs the same code. It shards only if that has a benefit (mixed precision, offload).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from train.model.glm4v import Trainee
 
 @dataclass
 class World:
-    """This process among its peers."""
+    """This process, its rank among the processes of the run, its device and the mesh that it shards over."""
 
     rank: int
     ranks: int
@@ -31,38 +31,41 @@ class World:
     mesh: DeviceMesh | None
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes files and speaks."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the process that writes files and prints."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Elementwise sums over all ranks, in float64 on the CPU: small numbers that decide things."""
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._meeting_place())
+        """Elementwise sums over all ranks, in float64. A collective."""
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._exchange_device())
         if self.ranks > 1:
             dist.all_reduce(tensor)
         return tensor.tolist()
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Elementwise maxima over all ranks."""
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._meeting_place())
+        """Elementwise maxima over all ranks, in float64. A collective."""
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._exchange_device())
         if self.ranks > 1:
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.tolist()
 
-    def _meeting_place(self) -> torch.device:
-        """Where numbers are exchanged: the CPU, unless another launcher has set up NCCL alone."""
+    def _exchange_device(self) -> torch.device:
+        """The device for exchanged numbers: the CPU, unless another launcher has set up NCCL without gloo."""
         if self.ranks > 1 and dist.get_backend() == "nccl":
             return self.device
         return torch.device("cpu")
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Block until every rank has called this."""
         if self.ranks > 1:
             dist.barrier()
 
 
 def start_world(config: ParallelConfig) -> World:
-    """Join the processes that torchrun started, or be alone. Raises ConfigError where replicas do not divide the ranks."""
+    """Join the processes that torchrun started, or form a world of one process.
+
+    Raises ConfigError if `parallel.replicas` does not divide the number of ranks.
+    """
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     if ranks % config.replicas:
@@ -72,15 +75,16 @@ def start_world(config: ParallelConfig) -> World:
     if config.threads:
         torch.set_num_threads(config.threads)
     cuda = torch.cuda.is_available()
-    # where a launcher shows each process one GPU alone, that one has number 0
+    # Some launchers make one GPU visible to each process; it then has number 0 for every local rank.
     device = torch.device("cuda", local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     if ranks == 1 and not needs_sharding(config, ranks):
         return World(rank, ranks, device, None)
     if not dist.is_initialized():
-        # the CPU side carries counts and checkpoints; NCCL alone cannot
+        # Counts and checkpoints are exchanged between CPUs, which NCCL does not support.
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        # Without torchrun there is no rendezvous address; a store in memory is enough for one process.
         alone: dict[str, Any] = (
             {} if "MASTER_ADDR" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
         )
@@ -89,26 +93,28 @@ def start_world(config: ParallelConfig) -> World:
 
 
 def build_mesh(device_type: str, ranks: int, replicas: int) -> DeviceMesh:
-    """One dimension for FSDP; replicas by shards for HSDP."""
+    """A mesh of one dimension for FSDP, or of (replicas, shards) for HSDP."""
     if replicas == 1:
         return init_device_mesh(device_type, (ranks,), mesh_dim_names=("shard",))
     return init_device_mesh(device_type, (replicas, ranks // replicas), mesh_dim_names=("replicate", "shard"))
 
 
 def end_world() -> None:
+    """Leave the process group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def needs_sharding(config: ParallelConfig, ranks: int) -> bool:
+    """Whether FSDP is used: with several ranks, for mixed precision or offload, or if the configuration requires it."""
     return ranks > 1 or config.precision == "mixed_bf16" or config.cpu_offload or config.shard == "always"
 
 
 def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
-    """Put the model where it is trained: on this process's device, or sharded over the mesh.
+    """Move the model to this process's device, or shard it over the mesh.
 
-    Vision blocks, text layers, embeddings and head are gathered one at a time; what is left belongs to the root. Tied
-    embeddings are one parameter, so they stay with the root.
+    Each vision block, each text layer, the embeddings and the head are one FSDP unit; the remaining parameters belong to the
+    root. Tied embeddings are one parameter with the head, so both stay with the root.
     """
     if config.precision == "bf16":
         trainee.to(torch.bfloat16)
@@ -118,7 +124,7 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if mixed else None,
         reduce_dtype=torch.float32 if mixed else None,
-        # rotary angles enter the blocks in fp32 and must stay so; everything else has the right type already
+        # Rotary angles enter the blocks in fp32 and must keep their precision. All other inputs have the right type.
         cast_forward_inputs=False,
     )
     offload = CPUOffloadPolicy(pin_memory=world.device.type == "cuda") if config.cpu_offload else OffloadPolicy()
@@ -129,33 +135,34 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
         fully_shard(layer, **common)
     if not trainee.model.config.tie_word_embeddings:
         fully_shard(trainee.text.embed_tokens, **common)
-        # its backward pass follows at once: keep it
+        # The backward pass of the head follows its forward pass at once, so gathering its weights again would be a waste.
         fully_shard(trainee.model.lm_head, **common | {"reshard_after_forward": False})
     fully_shard(trainee, **common)
     for module in trainee.modules():
         if isinstance(module, FSDPModule):
-            # losses are shares of the global sum already: add, never average; gloo knows no other reduction
+            # Each rank's loss is divided by the global sum of weights already, so gradients are added, never averaged.
+            # gloo supports no other reduction either.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    trainee.always_see = world.ranks > 1
+    trainee.always_run_vision = world.ranks > 1
     return trainee
 
 
 def reduce_now(trainee: Trainee, now: bool) -> None:
-    """Whether the next backward pass exchanges gradients."""
+    """Set whether the next backward pass reduces gradients over the ranks."""
     if isinstance(trainee, FSDPModule):
         trainee.set_requires_gradient_sync(now)
 
 
 def reshard(trainee: Trainee) -> None:
-    """Give whole weights back after forward passes that no backward pass followed: parameters are shards again."""
+    """Free gathered weights after forward passes without a backward pass, so that parameters are shards again."""
     for module in trainee.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def clip_gradients(trainee: Trainee, max_norm: float) -> float:
-    """Scale gradients down to `max_norm` over all ranks; returns the norm they had."""
+    """Scale gradients down to a norm of at most `max_norm` over all ranks. Returns the norm before scaling."""
     parameters = [parameter for parameter in trainee.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
     if hasattr(norm, "full_tensor"):

@@ -1,4 +1,4 @@
-"""A run and its parts: built from a configuration, in the order in which they depend on each other."""
+"""A run: its parts, built from a configuration in the order of their dependencies, and its saved state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from seer.config import write_config
 from seer.errors import ConfigError
 from seer.models.checkpoint import Checkpoint
 from seer.schema import Trajectory
-from train.card import model_card
 from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
 from train.config import SetConfig, TrainConfig
 from train.data.dataset import Recipe, TrajectoryDataset, open_sets
 from train.data.loader import StepLoader
 from train.data.sampler import SamplePlan
+from train.export import model_card
 from train.metrics import MetricsFile, Wandb
 from train.model.glm4v import Trainee
 from train.model.loading import load_trainee
@@ -29,7 +29,7 @@ from train.planning.flops import FlopsModel, flops_model
 
 @dataclass
 class Run:
-    """Everything a run holds."""
+    """All parts of a run."""
 
     config: TrainConfig
     world: World
@@ -41,22 +41,28 @@ class Run:
     flops: FlopsModel
     checkpoints: Checkpoints
     start_step: int = 0
+    """Updates made before this process started."""
     writers: list[Any] = field(default_factory=list)
+    """Logs, which exist on rank 0 only."""
 
     @property
     def folder(self) -> Path:
         return Path(self.config.out)
 
     def write(self, record: dict[str, Any]) -> None:
+        """Write a record to every log."""
         for writer in self.writers:
             writer.write(record)
 
     def save(self, step: int) -> None:
-        """Begin a checkpoint of the state after `step` updates."""
+        """Start a checkpoint of the state after `step` updates. A collective."""
         self.checkpoints.save(step, state_tensors(self.trainee, self.optimizer, self.world.rank), self.identity())
 
     def identity(self) -> dict[str, Any]:
-        """What decides which trajectories a step draws. A run that goes on with another would repeat some and miss others."""
+        """The settings that determine which trajectories a step draws.
+
+        A run that resumed with other values would repeat some trajectories and miss others.
+        """
         plan = self.loader.plan
         return {
             "seed": plan.seed,
@@ -68,7 +74,11 @@ class Run:
         }
 
     def resume(self) -> None:
-        """Continue from the newest sound checkpoint, where there is one. The data position is the step number."""
+        """Resume from the newest sound checkpoint, if there is one. A collective.
+
+        The position in the data follows from the step number. Raises ConfigError if the checkpoint is from a run that draws
+        other trajectories.
+        """
         found = self.checkpoints.newest()
         if found is None:
             return
@@ -76,10 +86,11 @@ class Run:
         for name, mine in self.identity().items():
             if (before := manifest.get(name, mine)) != mine:
                 raise ConfigError(
-                    f"'{folder}' was trained with {name} {before}, this run has {name} {mine}: going on would mix two runs. "
+                    f"'{folder}' was trained with {name} {before}, this run has {name} {mine}: resuming would mix two runs. "
                     "Choose another `out`, or set checkpoint.resume = false to start over"
                 )
         allocate_state(self.optimizer)
+        # Codes of quantised moments belong to a sharding. On another number of ranks they are made from plain numbers.
         same_ranks = manifest["ranks"] == self.world.ranks
         tensors = state_tensors(self.trainee, self.optimizer, self.world.rank if same_ranks else None)
         self.checkpoints.load(folder, tensors)
@@ -93,6 +104,7 @@ class Run:
         return model_card(self.config, data_digest(self.loader.datasets), sets, steps, figures)
 
     def close(self) -> None:
+        """Stop the loader's thread, wait for a running save, and close the logs."""
         self.loader.close()
         self.checkpoints.close()
         for writer in self.writers:
@@ -105,8 +117,11 @@ Sources = Sequence[Sequence[Trajectory]]
 def build_run(
     config: TrainConfig, world: World, sources: Sources | None = None, held_out: Sources | None = None
 ) -> Run:
-    """Load, prepare and spread the model; open the data. `sources` stand in for the configured sets, in their order."""
-    torch.manual_seed(config.seed + world.rank)  # stochastic rounding draws from it
+    """Load, prepare and shard the model, open the data, and build the optimiser. A collective.
+
+    `sources` and `held_out` replace the configured data sets by trajectories in memory, in the same order.
+    """
+    torch.manual_seed(config.seed + world.rank)  # stochastic rounding uses the global generator
     base, trainee = load_trainee(
         config.model,
         config.seed,
@@ -115,8 +130,8 @@ def build_run(
         offload=config.parallel.cpu_offload,
     )
     recipe = Recipe(base.encoder, base.scaling, config.loss, config.batching.max_tokens, config.data.drop_turns)
-    train_sets = datasets(config, config.data.sets, recipe, sources)
-    held_out_sets = datasets(config, config.data.held_out, recipe, held_out)
+    train_sets = open_datasets(config, config.data.sets, recipe, sources)
+    held_out_sets = open_datasets(config, config.data.held_out, recipe, held_out)
     loader = StepLoader(
         train_sets,
         sample_plan(config, train_sets),
@@ -147,7 +162,7 @@ def build_run(
 
 
 def data_digest(datasets: Sequence[TrajectoryDataset]) -> str:
-    """Sixteen hex digits that identify the training data: of the shards' own digests, or of size and first ids."""
+    """Sixteen hex digits that identify the training data: a hash of each set's size, digest (if it has one) and first ids."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -158,9 +173,10 @@ def data_digest(datasets: Sequence[TrajectoryDataset]) -> str:
     return digest.hexdigest()[:16]
 
 
-def datasets(
+def open_datasets(
     config: TrainConfig, sets: Sequence[SetConfig], recipe: Recipe, sources: Sources | None
 ) -> list[TrajectoryDataset]:
+    """Open the configured sets, or wrap `sources` if they are given."""
     if sources is None:
         return open_sets(sets, config.data, recipe)
     return [
@@ -176,7 +192,7 @@ def datasets(
 
 
 def sample_plan(config: TrainConfig, sets: Sequence[TrajectoryDataset]) -> SamplePlan:
-    """What each step draws."""
+    """The plan of samples for each step."""
     entries = config.data.sets
     assert len(entries) == len(sets), f"{len(sets)} data sets opened for {len(entries)} configured"
     return SamplePlan(
@@ -190,8 +206,8 @@ def sample_plan(config: TrainConfig, sets: Sequence[TrajectoryDataset]) -> Sampl
 
 
 def open_folder(run: Run) -> None:
-    """The run folder with its resolved configuration and log."""
-    if not run.world.leads:
+    """Create the run folder on rank 0, write the resolved configuration and open the logs."""
+    if not run.world.is_main:
         return
     run.folder.mkdir(parents=True, exist_ok=True)
     write_config(run.config, run.folder / "config.toml")

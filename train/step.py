@@ -1,7 +1,7 @@
-"""One training step: agree on its weight, sum the loss over micro-batches and ranks, check, clip, update.
+"""One training step: sum the weight over ranks, accumulate gradients over micro-batches, clip, check, update.
 
-The step's loss is (sum of weight · nll) / (sum of weight), both over all micro-batches of all ranks, so that it does not
-matter how the step's trajectories were packed or spread.
+The loss of a step is (sum of weight · nll) / (sum of weight). Both sums are over all micro-batches of all ranks, so the loss
+does not depend on how the trajectories of the step are packed or distributed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 
 class NonFiniteError(SeerError, ArithmeticError):
-    """A loss or a gradient norm that is not a finite number. The weights are those of before the step."""
+    """A loss or gradient norm is not finite. The update was not made."""
 
     exit_code = 1
 
 
 def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
-    """Run step number `step` (from 0); returns its record for the log."""
+    """Run step number `step`, counted from 0, and return its record for the log. A collective.
+
+    Raises NonFiniteError before the update if the loss or the gradient norm is not finite.
+    """
     started = time.perf_counter()
     config, world = run.config, run.world
     total_weight, batches = agree(run, data)
@@ -43,7 +46,7 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
         reduce_now(run.trainee, number == len(batches) or config.parallel.sync_every_micro_batch)
         on_device = batch.to(world.device)
         figures = run.trainee(on_device)
-        # a step whose samples were all rejected has weight 0 everywhere and gradients of 0
+        # If every sample of the step was rejected, the total weight is 0 and so are all gradients.
         (figures.total / (total_weight or 1.0)).backward()
         totals.add(on_device, figures)
     norm = clip_gradients(run.trainee, config.optimizer.clip_norm)
@@ -58,24 +61,25 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
 
 
 def agree(run: Run, data: StepData) -> tuple[float, list[Batch]]:
-    """The step's weight over all ranks, and this rank's micro-batches."""
+    """The weight of the step over all ranks, and this rank's micro-batches, filled up with idle ones. A collective."""
     (total_weight,) = run.world.sum([data.weight_sum])
     return total_weight, fill_up(run, data.batches)
 
 
 def fill_up(run: Run, batches: list[Batch]) -> list[Batch]:
-    """Micro-batches, with idle ones added up to the number that the busiest rank has: sharded passes are collective."""
+    """Add idle micro-batches until this rank has as many as the rank with most, since sharded passes are collectives."""
     (passes,) = run.world.largest([len(batches)])
     pixels = run.base.encoder.geometry.patch_px**2
     return [*batches, *[idle_batch(run.base.encoder.stop_ids[-1], pixels)] * (int(passes) - len(batches))]
 
 
 def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: float) -> dict[str, Any]:
-    """Figures over all ranks."""
+    """The figures of a step, summed over all ranks. A collective."""
     tokens = sum(batch.num_tokens for batch in data.batches)
     vision = sum(batch.num_vision_tokens for batch in data.batches)
     samples = sum(len(batch.sample_ids) for batch in data.batches)
     flops = sum(run.flops.of_batch(batch) for batch in data.batches)
+    # One exchange for all figures of the step.
     class_sums = totals.values()
     sums = run.world.sum([*class_sums, tokens, vision, samples, data.rejected, flops])
     all_tokens, all_vision, all_samples, rejected, all_flops = sums[len(class_sums) :]
@@ -95,7 +99,7 @@ def step_record(run: Run, data: StepData, totals: ClassTotals, total_weight: flo
 
 
 def speed(run: Run, record: dict[str, Any], busy_s: float, wait_s: float) -> dict[str, float]:
-    """Tokens a second over all ranks, and the share of the chips' peak, vision counted, where the chip is known."""
+    """Times, tokens per second over all ranks and, on a known GPU, model FLOPs utilisation with vision included."""
     seconds = busy_s + wait_s
     tokens = record["text_tokens"] + record["vision_tokens"]
     figures = {"step_s": seconds, "data_wait_s": wait_s, "tokens_per_s": tokens / seconds}
@@ -105,17 +109,17 @@ def speed(run: Run, record: dict[str, Any], busy_s: float, wait_s: float) -> dic
 
 
 def non_finite(run: Run, step: int, data: StepData, record: dict[str, Any]) -> NonFiniteError:
-    """Save the step's batches beside the run, for replay, and describe what happened."""
+    """Save the batches of the step in the run folder for inspection, and build the error."""
     folder = run.folder / f"non_finite-step-{step + 1:06d}-rank-{run.world.rank}"
     save_batches(folder, data.batches, record)
     return NonFiniteError(
         f"step {step + 1}: loss {record.get('loss')}, gradient norm {record['grad_norm']}; the update was not made and the "
-        f"batch is kept in '{folder}'. Lower optimizer.lr or optimizer.clip_norm, or look for a broken sample there"
+        f"batch is kept in '{folder}'. Lower optimizer.lr or optimizer.clip_norm, or inspect the samples there"
     )
 
 
 def save_batches(folder: Path, batches: list[Batch], record: dict[str, Any]) -> None:
-    """Write micro-batches as safetensors beside a JSON of sample ids and figures."""
+    """Write micro-batches as safetensors, with a JSON file of sample ids and figures."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)

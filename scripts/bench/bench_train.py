@@ -33,7 +33,7 @@ from seer.models.small import build_small
 from seer.rendering import render_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 from train.config import TrainConfig
-from train.data.dataset import Sample
+from train.data.dataset import TrainingSample
 from train.model.loss import weighted_nll
 from train.parallel import World, end_world, reduce_now, start_world
 from train.run import Run, build_run
@@ -87,7 +87,7 @@ def ours(run: Run, steps: int) -> list[dict[str, Any]]:
 
 
 def theirs(
-    base: Path, out: Path, samples: list[Sample], steps: int, pixels: list[torch.Tensor]
+    base: Path, out: Path, samples: list[TrainingSample], steps: int, pixels: list[torch.Tensor]
 ) -> tuple[list[float], list[float]]:
     """transformers.Trainer with a padding collator: losses and seconds of each step."""
     from torch.utils.data import SequentialSampler
@@ -144,7 +144,7 @@ def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
     trajectories = [trajectory(i) for i in range(steps * BATCH)]
     run = build_run(settings(base, out, steps), World(0, 1, torch.device("cpu"), None), [trajectories])
     order = [index for step in range(steps) for _, index in run.loader.plan.step_indices(step)]
-    samples = [sample for i in order if isinstance(sample := run.loader.datasets[0][i], Sample)]
+    samples = [sample for i in order if isinstance(sample := run.loader.datasets[0][i], TrainingSample)]
     pixels = [floats(run, trajectories[i]) for i in order]
     their_losses, their_seconds = theirs(base, out, samples, steps, pixels)
     records = ours(run, steps)
@@ -227,7 +227,7 @@ def worker(base: Path, out: Path) -> None:
     config = settings(base, out, 1)
     world = start_world(config.parallel)
     found = gradients(world, base, "single")
-    if world.leads:
+    if world.is_main:
         save_file(found, out / "gradients.safetensors")
     world.wait()
     end_world()

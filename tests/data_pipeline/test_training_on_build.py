@@ -15,7 +15,7 @@ from seer.config import build_config
 def test_trainer_reads_shards_of_build(tmp_path: Path, small_checkpoint_dir: Path) -> None:
     pytest.importorskip("torch")
     from train.config import TrainConfig
-    from train.sft import fit
+    from train.loop import fit
 
     rows = [
         {"question": f"What does item {n} cost?", "context": f"Item {n} costs {n * 3}.", "answers": [str(n * 3)],

@@ -13,7 +13,7 @@ from seer.miniature.model import build_untrained
 from seer.miniature.world import World
 from seer.schema import Trajectory
 from train.config import TrainConfig
-from train.sft import fit
+from train.loop import fit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 STEPS = 320

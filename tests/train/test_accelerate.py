@@ -1,4 +1,4 @@
-"""The step under accelerate, with DeepSpeed ZeRO on two processes and a CPU, follows the trainer's own."""
+"""The step under accelerate, with DeepSpeed ZeRO on two CPU processes, equals the trainer's step."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def launch(out: Path, *options: str, **variables: str) -> subprocess.CompletedPr
 
 
 def trained_alone(out: Path) -> tuple[Run, list[float]]:
-    """Our trainer after two steps on one process, and its losses."""
+    """A run of our trainer after two steps on one process, and its losses."""
     alone = World(0, 1, torch.device("cpu"), None)
     run = build_run(config(out, optimizer={"clip_norm": 1e9}), alone, [trajectories(24)])
     return run, [train_step(run, number, run.loader.take(number))["loss"] for number in range(2)]
 
 
-def test_mixed_precision_that_accelerate_would_not_do_is_refused(tmp_path: Path) -> None:
-    """Else the model trains in fp32, at twice the memory and a fraction of the speed, and nobody says so."""
+def test_start_rejects_mixed_precision_that_accelerate_would_ignore(tmp_path: Path) -> None:
+    """Otherwise the model would train in fp32 without a warning, with twice the memory and at a fraction of the speed."""
     with pytest.raises(ConfigError, match="launch with `--mixed_precision bf16`"):
         start(config(tmp_path, parallel={"precision": "mixed_bf16"}))
 
 
-def test_gradients_that_are_no_numbers_make_no_update(tmp_path: Path) -> None:
+def test_update_with_non_finite_gradients_changes_no_weight(tmp_path: Path) -> None:
     run = build_run(config(tmp_path), World(0, 1, torch.device("cpu"), None), [trajectories(24)])
     before = [parameter.detach().clone() for parameter in run.trainee.parameters()]
     for parameter in run.trainee.parameters():
@@ -79,7 +79,7 @@ def test_gradients_that_are_no_numbers_make_no_update(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [2, 3])
-def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
+def test_accelerate_zero_takes_the_same_steps_as_the_trainer(tmp_path: Path, stage: int) -> None:
     pytest.importorskip("deepspeed")
     options = ["--use_deepspeed", "--zero_stage", str(stage), "--num_processes", "2"]
     done = launch(tmp_path, *options, DS_ACCELERATOR="cpu")
@@ -94,7 +94,7 @@ def test_zero_takes_the_same_steps(tmp_path: Path, stage: int) -> None:
 
 
 @pytest.mark.slow
-def test_plain_data_parallelism_takes_the_same_steps(tmp_path: Path) -> None:
+def test_accelerate_data_parallelism_takes_the_same_steps_as_the_trainer(tmp_path: Path) -> None:
     done = launch(tmp_path, "--num_processes", "2", "--cpu", "--num_cpu_threads_per_process=1")
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads((tmp_path / "results.json").read_text())
@@ -102,10 +102,10 @@ def test_plain_data_parallelism_takes_the_same_steps(tmp_path: Path) -> None:
     assert results["losses"] == pytest.approx(losses, abs=1e-4)
 
 
-def test_fsdp_that_accelerate_would_drop_is_refused(tmp_path: Path) -> None:
+def test_start_rejects_fsdp_that_accelerate_would_ignore(tmp_path: Path) -> None:
     done = launch(tmp_path, "--cpu", ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
     assert done.returncode != 0
-    assert "FSDP was asked for, but accelerate gives" in done.stderr
+    assert "FSDP was requested, but accelerate chose" in done.stderr
 
 
 # ── One process, without a launcher ──────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def test_fsdp_that_accelerate_would_drop_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """accelerate remembers the process's state for good."""
+    """Reset accelerate's state, which it otherwise keeps for the life of the process."""
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -121,8 +121,10 @@ def alone() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
-@pytest.mark.parametrize("batching", [{}, {"packing": "single"}], ids=["packed", "a pass a sample"])
-def test_a_process_alone_takes_the_same_steps_and_exports(tmp_path: Path, alone: None, batching: dict) -> None:
+@pytest.mark.parametrize("batching", [{}, {"packing": "single"}], ids=["packed", "single"])
+def test_accelerate_fit_on_one_process_takes_the_same_steps_and_exports(
+    tmp_path: Path, alone: None, batching: dict
+) -> None:
     settings = config(tmp_path / "run", steps=2, batching=batching, checkpoint={"export": True})
     record = fit(settings, [trajectories(24)])
     run = build_run(
@@ -139,7 +141,7 @@ def test_a_process_alone_takes_the_same_steps_and_exports(tmp_path: Path, alone:
     assert [one["step"] for one in logged if "loss" in one] == [1, 2]
 
 
-def test_a_loss_that_is_not_finite_ends_it_and_keeps_the_batch(tmp_path: Path, alone: None) -> None:
+def test_accelerate_step_with_non_finite_loss_raises_and_saves_the_batch(tmp_path: Path, alone: None) -> None:
     settings = config(tmp_path, optimizer={"lr": 1e-3})
     accelerator = start(settings)
     run = prepare_run(settings, accelerator, [trajectories(24)])
@@ -152,12 +154,14 @@ def test_a_loss_that_is_not_finite_ends_it_and_keeps_the_batch(tmp_path: Path, a
 
 
 @pytest.mark.parametrize("parallel", [{"replicas": 2}, {"cpu_offload": True}])
-def test_what_accelerate_decides_itself_is_refused_in_our_configuration(tmp_path: Path, parallel: dict) -> None:
-    with pytest.raises(ConfigError, match=r"belong to seer-train; set them in accelerate's own file"):
+def test_start_rejects_settings_that_accelerate_decides(tmp_path: Path, parallel: dict) -> None:
+    with pytest.raises(ConfigError, match=r"apply to seer-train only; set them in accelerate's configuration file"):
         start(config(tmp_path, parallel=parallel))
 
 
-def test_its_command_line_has_a_usage_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accelerate_main_prints_usage_and_exits_with_2_on_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="usage: accelerate launch"):
         main([])
     with pytest.raises(SystemExit) as ended:
@@ -166,7 +170,7 @@ def test_its_command_line_has_a_usage_and_an_exit_code(tmp_path: Path, capsys: p
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_a_model_that_is_not_there_is_one_line_too(
+def test_accelerate_main_reports_missing_model_in_one_line(
     tmp_path: Path, alone: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "run.toml"
@@ -174,5 +178,5 @@ def test_a_model_that_is_not_there_is_one_line_too(
     with pytest.raises(SystemExit) as ended:
         main([str(file), f"model.path={tmp_path / 'none'}"])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: no checkpoint folder at") and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: no checkpoint folder at") and printed.count("\n") == 1

@@ -1,15 +1,8 @@
-"""Checkpoints: complete or absent, checked before use, resumed to the bit, whatever kills the run."""
+"""Checkpoints are complete or absent, verified before use, and resumed bitwise."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
 import threading
-import time
 import weakref
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_fakes import config, recipe, tiny_base, tiny_checkpoint, trajectories
+from train_fakes import config, equal_tensors, recipe, tiny_checkpoint, trajectories
 
 from seer.errors import ConfigError
 from train.checkpoint import CheckpointError, complete_names, state_tensors, verify
 from train.data.dataset import Head, TrajectoryDataset
+from train.loop import fit
 from train.metrics import read_metrics
 from train.parallel import World
 from train.run import Run, build_run, data_digest
-from train.sft import fit
 from train.step import train_step
 
 ALONE = World(0, 1, torch.device("cpu"), None)
@@ -46,10 +39,6 @@ def tensors(run: Run) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in state_tensors(run.trainee, run.optimizer).items()}
 
 
-def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
 KINDS = [
     ("adamw", "float32"),
     ("muon", "float32"),
@@ -60,7 +49,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("kind", "precision"), KINDS)
-def test_resuming_is_bitwise(tmp_path: Path, kind: str, precision: str) -> None:
+def test_resume_equals_uninterrupted_run_bitwise(tmp_path: Path, kind: str, precision: str) -> None:
     if kind in ("adamw_8bit", "adamw_stochastic"):
         pytest.importorskip("torchao")
     sections = {"optimizer": {"kind": kind, "betas": (0.9, 0.95)}, "parallel": {"precision": precision}}
@@ -78,22 +67,22 @@ def test_resuming_is_bitwise(tmp_path: Path, kind: str, precision: str) -> None:
     assert torch.equal(torch.get_rng_state(), random_after_two), "the random state is part of a checkpoint"
     assert second.start_step == 2
     advance(second, 2)
-    assert same(tensors(undisturbed), tensors(second))
+    assert equal_tensors(tensors(undisturbed), tensors(second))
 
 
-def test_a_background_save_holds_the_state_of_its_moment(tmp_path: Path) -> None:
+def test_save_in_background_stores_the_state_of_its_step(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     before = tensors(run)
     run.save(1)
-    advance(run, 2)  # goes on while the checkpoint is written
+    advance(run, 2)  # continues while the checkpoint is written
     run.checkpoints.finish()
     other = make(tmp_path)
     other.resume()
-    assert same(before, tensors(other))
+    assert equal_tensors(before, tensors(other))
 
 
-def test_only_safetensors_json_and_text_are_written(tmp_path: Path) -> None:
+def test_save_writes_only_safetensors_json_and_text(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
@@ -104,7 +93,7 @@ def test_only_safetensors_json_and_text_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "latest").read_text() == "step-000001"
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_save_keeps_the_newest_checkpoints(tmp_path: Path) -> None:
     run = make(tmp_path, checkpoint={"keep": 2})
     for _ in range(4):
         advance(run, 1)
@@ -114,7 +103,9 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped byte", "short file", "missing file", "no manifest", "broken manifest"])
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path, damage: str, capsys) -> None:
+def test_resume_with_damaged_checkpoint_reports_it_and_uses_the_previous_one(
+    tmp_path: Path, damage: str, capsys
+) -> None:
     run = make(tmp_path)
     states = []
     for _ in range(2):
@@ -140,14 +131,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: P
     other = make(tmp_path)
     other.resume()
     assert other.start_step == 1
-    assert same(states[0], tensors(other))
+    assert equal_tensors(states[0], tensors(other))
     if damage != "no manifest":
         assert "using the checkpoint before it" in capsys.readouterr().err
         with pytest.raises(CheckpointError):
             verify(tmp_path / "checkpoints" / "step-000002.damaged")
 
 
-def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
+def test_resume_ignores_incomplete_checkpoint(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
@@ -173,7 +164,7 @@ def test_resume_restores_a_checkpoint_whose_replacement_was_interrupted(tmp_path
     assert other.start_step == 1
 
 
-def test_another_run_is_not_continued(tmp_path: Path) -> None:
+def test_resume_rejects_checkpoint_of_another_run(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
@@ -193,18 +184,18 @@ def test_another_run_is_not_continued(tmp_path: Path) -> None:
         ({"data": {"sets": [{"path": "tiny", "share": 2}]}}, "shares"),
     ],
 )
-def test_a_run_that_would_draw_other_trajectories_is_not_continued(tmp_path: Path, sections: dict, name: str) -> None:
-    """Step 2 at half the batch would draw again what step 1 has seen, and never what lies between."""
+def test_resume_rejects_settings_that_draw_other_trajectories(tmp_path: Path, sections: dict, name: str) -> None:
+    """At half the batch, step 2 would repeat samples of step 1, and other samples would never be drawn."""
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
     run.checkpoints.finish()
     with pytest.raises(ConfigError, match=f"trained with {name} .* would mix two runs"):
         make(tmp_path, **sections).resume()
-    make(tmp_path, optimizer={"lr": 1e-4}).resume()  # the rate may change
+    make(tmp_path, optimizer={"lr": 1e-4}).resume()  # the learning rate may change
 
 
-def test_the_first_so_many_of_two_sets_are_told_apart() -> None:
+def test_data_digest_differs_for_heads_of_different_sets() -> None:
     class Whole(list):
         digest = ""
 
@@ -215,7 +206,7 @@ def test_the_first_so_many_of_two_sets_are_told_apart() -> None:
     assert len(digests) == 2
 
 
-def test_a_checkpoint_of_another_optimiser_is_one_clear_error(tmp_path: Path) -> None:
+def test_resume_rejects_checkpoint_of_another_optimiser(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
@@ -227,7 +218,7 @@ def test_a_checkpoint_of_another_optimiser_is_one_clear_error(tmp_path: Path) ->
 # ── Starting over ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_starts_over_keeps_its_own_checkpoints_and_comes_back_to_them_alone(tmp_path: Path) -> None:
+def test_fit_without_resume_replaces_earlier_checkpoints_and_resumes_its_own(tmp_path: Path) -> None:
     often = {"every_steps": 1, "keep": 2}
     fit(config(tmp_path, steps=6, checkpoint=often), sources=[trajectories(24)])
     assert complete_names(tmp_path / "checkpoints") == ["step-000005", "step-000006"]
@@ -239,7 +230,7 @@ def test_a_run_that_starts_over_keeps_its_own_checkpoints_and_comes_back_to_them
     assert [record["lr"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1e-2] * 6
 
 
-def test_a_run_that_starts_over_and_is_killed_before_its_first_checkpoint_still_starts_over(tmp_path: Path) -> None:
+def test_set_aside_before_first_checkpoint_still_starts_over(tmp_path: Path) -> None:
     run = make(tmp_path)
     advance(run, 1)
     run.save(1)
@@ -248,14 +239,16 @@ def test_a_run_that_starts_over_and_is_killed_before_its_first_checkpoint_still_
     other = make(tmp_path)
     other.resume()
     assert other.start_step == 0
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001.former"], "nothing is lost yet"
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001.former"], (
+        "no checkpoint is deleted yet"
+    )
 
 
-# ── What a large model needs ─────────────────────────────────────────────────────────────────────
+# ── Memory of a large model ──────────────────────────────────────────────────────────────────────
 
 
-def test_a_rank_writes_several_files_where_one_would_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's writer puts each file together in memory: one file would take the rank's whole state a second time."""
+def test_save_splits_a_large_state_into_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch assembles each file in memory, so a single file would need the memory of the rank's whole state again."""
     monkeypatch.setattr("train.checkpoint.FILE_BYTES", 2**18)
     run = make(tmp_path)
     advance(run, 1)
@@ -268,16 +261,16 @@ def test_a_rank_writes_several_files_where_one_would_be_large(tmp_path: Path, mo
     assert max(sizes) < 2**18 + largest
     other = make(tmp_path)
     other.resume()
-    assert same(tensors(run), tensors(other))
+    assert equal_tensors(tensors(run), tensors(other))
 
 
-def test_moments_leave_the_device_as_they_become_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """8-bit moments were chosen for want of room: all of them as fp32 at once would take four times theirs."""
+def test_state_tensors_moves_each_dequantised_moment_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8-bit moments are chosen for lack of memory, and all moments as fp32 at once would take four times as much."""
     made: list[weakref.ref] = []
 
     class OptimStateOnGpu(torch.Tensor):
         def dequantize(self) -> torch.Tensor:
-            assert sum(one() is not None for one in made) <= 1, "one at a time"
+            assert sum(one() is not None for one in made) <= 1, "one moment at a time"
             plain = torch.ones(self.shape)
             made.append(weakref.ref(plain))
             return plain
@@ -285,7 +278,7 @@ def test_moments_leave_the_device_as_they_become_plain_numbers(monkeypatch: pyte
         def __tensor_flatten__(self) -> tuple[list[str], None]:
             return [], None
 
-    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: self.clone())  # as if it stood elsewhere
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: self.clone())  # as if the tensor were on another device
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
     optimizer = torch.optim.SGD(model.parameters())
     for parameter in model.parameters():
@@ -298,10 +291,10 @@ def test_moments_leave_the_device_as_they_become_plain_numbers(monkeypatch: pyte
     )
 
 
-# ── Leaving ──────────────────────────────────────────────────────────────────────────────────────
+# ── Ending ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_rank_that_leaves_waits_for_the_checkpoint_that_all_write(tmp_path: Path) -> None:
+def test_close_waits_for_the_running_save(tmp_path: Path) -> None:
     run = make(tmp_path)
     written: Future[None] = Future()
     run.checkpoints._pending = [written]
@@ -309,12 +302,12 @@ def test_a_rank_that_leaves_waits_for_the_checkpoint_that_all_write(tmp_path: Pa
     leaving.start()
     leaving.join(0.2)
     assert leaving.is_alive()
-    written.set_exception(RuntimeError("told by finish, not here"))
+    written.set_exception(RuntimeError("raised by finish, not by close"))
     leaving.join(20)
     assert not leaving.is_alive()
 
 
-def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path: Path) -> None:
+def test_checkpoints_deletes_unfinished_folder_of_a_killed_run(tmp_path: Path) -> None:
     half = tmp_path / "checkpoints" / ".step-000537.writing"
     half.mkdir(parents=True)
     (half / "shard.safetensors").write_bytes(b"half")
@@ -322,14 +315,14 @@ def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path: Path) -> None:
     assert not half.exists()
 
 
-def test_checkpoints_are_ordered_by_step_however_many_digits_it_has(tmp_path: Path) -> None:
+def test_complete_names_sorts_by_step_number(tmp_path: Path) -> None:
     for name in ("step-999999", "step-1000000", "step-000500", "step-000700.damaged", "step-000800.former", "step-x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text("{}")
     assert complete_names(tmp_path) == ["step-000500", "step-999999", "step-1000000"]
 
 
-def test_a_resumed_run_reaches_the_same_end_with_one_log(tmp_path: Path) -> None:
+def test_fit_resumed_reaches_the_same_state_with_one_log(tmp_path: Path) -> None:
     fit(config(tmp_path / "a", steps=5), sources=[trajectories(24)])
     fit(
         config(tmp_path / "b", steps=5, checkpoint={"every_steps": 2}, stop={"max_seconds": 1e-9}),
@@ -342,72 +335,4 @@ def test_a_resumed_run_reaches_the_same_end_with_one_log(tmp_path: Path) -> None
     assert [r["step"] for r in logs[1]] == [1, 2, 3, 4, 5]
     assert [r["loss"] for r in logs[0]] == [r["loss"] for r in logs[1]]
     ends = [load_file(next((tmp_path / n / "checkpoints" / "step-000005").glob("*.safetensors"))) for n in "ab"]
-    assert same(*ends)
-
-
-# ── Processes that are really killed ─────────────────────────────────────────────────────────────
-
-
-def start(folder: Path, steps: int) -> subprocess.Popen[str]:
-    """`seer-train run` on trajectories in a file, in a process of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "data.jsonl"
-    if not data.exists():
-        data.write_text("".join(item.model_dump_json() + "\n" for item in trajectories(24)))
-        (folder / "run.toml").write_text(
-            f'out = "{folder / "run"}"\nsteps = {steps}\n'
-            f'[data]\nsets = [{{ path = "{data}" }}]\n[model]\npath = "{tiny_base()}"\n[optimizer]\nlr = 1e-3\n'
-            "[batching]\nglobal_batch = 2\nmax_tokens = 1024\n[parallel]\nthreads = 1\n"
-            "[checkpoint]\nevery_steps = 10\nexport = false\n"
-        )
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "train.sft", str(folder / "run.toml")]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def steps_logged(folder: Path) -> int:
-    path = folder / "run" / "metrics.jsonl"
-    return len(read_metrics(path)) if path.exists() else 0
-
-
-def wait_for_steps(process: subprocess.Popen[str], folder: Path, steps: int) -> None:
-    deadline = time.monotonic() + 200
-    while steps_logged(folder) < steps and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def final_state(folder: Path, steps: int) -> dict[str, torch.Tensor]:
-    return load_file(next((folder / "run" / "checkpoints" / f"step-{steps:06d}").glob("*.safetensors")))
-
-
-def test_sigterm_saves_and_ends_cleanly(tmp_path: Path) -> None:
-    process = start(tmp_path, steps=100000)
-    wait_for_steps(process, tmp_path, 3)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors[-2000:]
-    names = complete_names(tmp_path / "run" / "checkpoints")
-    assert int(names[-1].removeprefix("step-")) == steps_logged(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_kill_9_at_ten_moments_ends_with_the_very_weights_of_the_undisturbed_run(tmp_path: Path) -> None:
-    steps, rng = 200, random.Random(0)
-    undisturbed = start(tmp_path / "a", steps)
-    assert undisturbed.wait(timeout=600) == 0
-    for kill in range(10):
-        process = start(tmp_path / "b", steps)
-        # a moment within the next tenth of the run, wherever in a step or a save it falls
-        wait_for_steps(process, tmp_path / "b", kill * steps // 10 + rng.randint(1, 15))
-        time.sleep(rng.random() * 0.1)
-        process.kill()
-        process.wait()
-    assert start(tmp_path / "b", steps).wait(timeout=600) == 0
-    assert same(final_state(tmp_path / "a", steps), final_state(tmp_path / "b", steps))
-    logs = [[r["loss"] for r in read_metrics(tmp_path / name / "run" / "metrics.jsonl")] for name in "ab"]
-    assert logs[0] == logs[1]
-    assert (
-        json.loads((tmp_path / "b" / "run" / "checkpoints" / f"step-{steps:06d}" / "manifest.json").read_text())["step"]
-        == steps
-    )
+    assert equal_tensors(*ends)

@@ -1,4 +1,4 @@
-"""What a configuration refuses, and what it says."""
+"""Invalid configurations and their error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from seer.config import build_config, load_config
 from seer.errors import ConfigError, SeerError
 from seer.schema import LossClass
-from train.cli import app, let_threads_rest_where_cores_are_shared
+from train.cli import app, set_wait_policy
 from train.config import LossWeights, OptimizerConfig, TrainConfig
 from train.optimizer import learning_rate
 
@@ -33,7 +33,7 @@ TRAINING = sorted(
             {"optimizer": {"lr": 3e-6}, "parallel": {"precision": "bf16"}},
             "plain bf16 weights at lr 3e-06 hardly change",
         ),
-        (  # 8-bit moments round the weights to the nearest as any other kind does
+        (  # 8-bit moments do not change how bf16 weights are rounded
             {"optimizer": {"kind": "adamw_8bit", "lr": 3e-6}, "parallel": {"precision": "bf16"}},
             "plain bf16 weights at lr 3e-06 hardly change",
         ),
@@ -46,12 +46,12 @@ TRAINING = sorted(
         ({"data": {"sets": []}}, "data.sets"),
     ],
 )
-def test_bad_settings_are_refused_with_the_way_out(sections: dict, message: str) -> None:
+def test_config_rejects_bad_settings_with_a_remedy(sections: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config("out", **sections)
 
 
-def test_only_what_the_model_says_is_learned_by_default() -> None:
+def test_loss_weights_by_default_learn_the_turns_of_the_model_only() -> None:
     weights = LossWeights()
     assert {c: weights.of(c) for c in LossClass} == {
         LossClass.PROMPT: 0,
@@ -60,7 +60,7 @@ def test_only_what_the_model_says_is_learned_by_default() -> None:
     }
 
 
-def test_learning_rates() -> None:
+def test_learning_rate_follows_warmup_and_schedule() -> None:
     cosine = OptimizerConfig(lr=1.0, warmup_steps=4, schedule="cosine", final_lr_share=0.1)
     rates = [learning_rate(cosine, step, 20) for step in range(20)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
@@ -73,7 +73,7 @@ def test_learning_rates() -> None:
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=lambda p: p.stem)
-def test_shipped_configurations_load_and_hold_only_differences(path: Path) -> None:
+def test_shipped_config_loads_and_differs_from_the_defaults(path: Path) -> None:
     import tomllib
 
     resolved = load_config(TrainConfig, path)
@@ -87,7 +87,7 @@ def test_shipped_configurations_load_and_hold_only_differences(path: Path) -> No
     assert resolved.steps > 0
 
 
-def test_the_control_differs_from_the_paper_run_in_one_field() -> None:
+def test_iso_control_config_differs_from_the_paper_run_in_one_field() -> None:
     paper, control = (load_config(TrainConfig, CONFIGS / f"{n}.toml").model_dump() for n in ("seer-9b", "iso-control"))
     assert paper.pop("out") != control.pop("out")
     assert control["data"].pop("drop_turns") == ("call", "observation")
@@ -95,7 +95,7 @@ def test_the_control_differs_from_the_paper_run_in_one_field() -> None:
     assert paper == control
 
 
-def test_the_paper_run_is_the_papers() -> None:
+def test_paper_config_has_the_values_of_the_paper() -> None:
     paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
     assert (paper.optimizer.lr, paper.steps, paper.batching.global_batch, paper.batching.max_tokens) == (
         3e-6,
@@ -114,7 +114,7 @@ def test_the_paper_run_is_the_papers() -> None:
         (["run", "{config}", "--set", "nonsense"], "is not an override"),
     ],
 )
-def test_bad_input_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_run_command_with_bad_input_exits_with_2(tmp_path: Path, arguments: list[str], message: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(f'out = "{tmp_path}/run"\n[data]\nsets = [{{ path = "no-data" }}]\n[model]\npath = "no-model"\n')
     result = CliRunner().invoke(app, [a.format(config=path) for a in arguments])
@@ -122,7 +122,7 @@ def test_bad_input_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[s
     assert message in str(result.exception)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_cli_import_loads_no_heavy_library() -> None:
     code = (
         "import sys, train.cli; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy', 'pyarrow')))"
     )
@@ -132,12 +132,12 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("busy", "given", "policy"), [(3.0, None, None), (50.0, None, "PASSIVE"), (50.0, "ACTIVE", "ACTIVE")]
 )
-def test_waiting_threads_rest_only_where_others_use_the_cores(monkeypatch, busy, given, policy) -> None:
+def test_set_wait_policy_is_passive_only_on_busy_cores(monkeypatch, busy, given, policy) -> None:
     psutil = pytest.importorskip("psutil")
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval: busy)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if given:
         monkeypatch.setenv("OMP_WAIT_POLICY", given)
-    let_threads_rest_where_cores_are_shared()
+    set_wait_policy()
     assert os.environ.get("OMP_WAIT_POLICY") == policy
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

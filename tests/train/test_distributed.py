@@ -1,4 +1,4 @@
-"""Two real processes with gloo and FSDP2 do what one process does."""
+"""Two processes with gloo and FSDP2 give the results of one process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alone() -> World:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """The folder and the results of one torchrun of two processes."""
+    """The folder and the results of a torchrun of two processes."""
     out = tmp_path_factory.mktemp("two")
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -45,8 +45,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_gradients_of_two_processes_and_four_micro_batches_equal_one_process(two, sync: bool) -> None:
-    """No mean of means (transformers #34191, TRL #2175); the loss goes through the root forward."""
+def test_gradients_on_two_processes_and_four_micro_batches_equal_one_process(two, sync: bool) -> None:
+    """The loss is not a mean of means (transformers #34191, TRL #2175) and goes through the root's forward."""
     out, results = two
     assert results["ranks"] == 2
     run = build_run(config(out / "one", batching={"global_batch": 8}), alone(), [trajectories(24)])
@@ -57,14 +57,14 @@ def test_gradients_of_two_processes_and_four_micro_batches_equal_one_process(two
     assert worst / scale < 1e-6
 
 
-def test_a_rank_without_pictures_does_not_hang(two) -> None:
-    """transformers #37186, verl #3670, torchtitan #4777."""
+def test_train_step_with_a_rank_without_pictures_does_not_hang(two) -> None:
+    """Every rank takes part in the tower's collectives (transformers #37186, verl #3670, torchtitan #4777)."""
     _, results = two
-    assert results["half_blind"]["ranks_with_pictures"] == 1
-    assert results["half_blind"]["loss"] > 0
+    assert results["pictures_on_one_rank"]["ranks_with_pictures"] == 1
+    assert results["pictures_on_one_rank"]["loss"] > 0
 
 
-def test_uneven_numbers_of_micro_batches_are_filled_up(two, tmp_path: Path) -> None:
+def test_train_step_with_uneven_micro_batches_equals_one_process(two, tmp_path: Path) -> None:
     run = build_run(config(tmp_path, batching={"global_batch": 3}), alone(), [trajectories(24)])
     assert two[1]["uneven"] == pytest.approx(train_step(run, 0, run.loader.take(0))["loss"], abs=1e-5)
 
@@ -81,21 +81,23 @@ def test_uneven_numbers_of_micro_batches_are_filled_up(two, tmp_path: Path) -> N
         ("muon", 1e-4),
     ],
 )
-def test_every_way_of_sharding_follows_the_single_process(two, tmp_path: Path, variant: str, tolerance: float) -> None:
+def test_train_step_under_every_sharding_follows_one_process(
+    two, tmp_path: Path, variant: str, tolerance: float
+) -> None:
     alike = VARIANTS[variant] if variant == "muon" else {}
     run = build_run(config(tmp_path, **alike), alone(), [trajectories(24)])
     losses = [train_step(run, step, run.loader.take(step))["loss"] for step in range(2)]
     assert two[1][variant] == pytest.approx(losses, abs=tolerance)
 
 
-def test_a_frozen_tower_trains_under_sharding_with_checkpointing(two) -> None:
-    """transformers #47254, DeepSpeed #8148."""
+def test_train_step_with_frozen_vision_learns_under_sharding_with_checkpointing(two) -> None:
+    """Frozen weights under sharding (transformers #47254, DeepSpeed #8148)."""
     first, second = two[1]["frozen"]
     assert second < first
 
 
-def test_two_ranks_evaluate_as_one_and_can_save_afterwards(two, tmp_path: Path) -> None:
-    """Weights gathered for a forward pass without a backward pass are given back."""
+def test_evaluate_on_two_ranks_equals_one_process_and_allows_a_save(two, tmp_path: Path) -> None:
+    """Weights that an evaluation gathers are sharded again afterwards."""
     run = build_run(config(tmp_path), alone(), [trajectories(24)], [trajectories(24)[:5]])
     for step in range(2):
         train_step(run, step, run.loader.take(step))
@@ -105,13 +107,13 @@ def test_two_ranks_evaluate_as_one_and_can_save_afterwards(two, tmp_path: Path) 
         assert got[name] == pytest.approx(wanted[name], abs=1e-4) if name != "kind" else True
 
 
-def test_resuming_on_two_ranks_is_bitwise(two) -> None:
+def test_resume_on_two_ranks_is_bitwise_equal(two) -> None:
     assert two[1]["resumed_at"] == 2
     assert two[1]["resumed_equal"]
 
 
-def test_saved_by_two_continued_by_one(two) -> None:
-    """The same checkpoint on another number of ranks: equal to tolerance after a further step."""
+def test_resume_on_one_rank_continues_a_checkpoint_of_two_ranks(two) -> None:
+    """A checkpoint loads on another number of ranks and is equal within tolerance after one more step."""
     out, _ = two
     run = build_run(config(out / "plain"), alone(), [trajectories(24)])
     run.resume()
@@ -122,7 +124,7 @@ def test_saved_by_two_continued_by_one(two) -> None:
         torch.testing.assert_close(parameter.detach(), wanted[name], atol=2e-5, rtol=1e-3)
 
 
-def test_an_export_by_two_ranks_holds_the_gathered_weights(two) -> None:
+def test_export_on_two_ranks_has_the_gathered_weights(two) -> None:
     out, _ = two
     exported = load(out / "exported", device="cpu").model.state_dict()
     wanted = load_file(out / "after-3.safetensors")

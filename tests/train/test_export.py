@@ -1,4 +1,4 @@
-"""What a run leaves behind loads wherever its base did."""
+"""The exported model loads wherever its base loads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from train_fakes import config, samples, tiny_base, tiny_checkpoint, trajectorie
 from seer.models.checkpoint import PixelScaling, load, read_json, read_processor, save
 from train.data.collate import collate
 from train.export import export
+from train.loop import fit
 from train.model.glm4v import Trainee
 from train.parallel import World
 from train.run import build_run
-from train.sft import fit
 from train.step import train_step
 
 ALONE = World(0, 1, torch.device("cpu"), None)
@@ -37,15 +37,15 @@ def keys(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     }
 
 
-def test_the_export_has_the_keys_of_its_base(exported: Path) -> None:
-    """Exports that serving cannot load (LLaMA-Factory #9228)."""
+def test_export_has_the_keys_of_its_base(exported: Path) -> None:
+    """Keys and types are those of the base, so that servers can load the export (LLaMA-Factory #9228)."""
     assert keys(exported) == keys(tiny_base())
     missing = {p.name for p in tiny_base().iterdir()} - {p.name for p in exported.iterdir()}
     assert not missing
 
 
-def test_the_export_stops_where_the_protocol_stops(exported: Path) -> None:
-    """marin #4153: a stop token overwritten on the way."""
+def test_export_keeps_stop_tokens_and_tokenizer_files_of_its_base(exported: Path) -> None:
+    """The export does not overwrite the stop token (marin #4153)."""
     base, ours = (json.loads((f / "generation_config.json").read_text()) for f in (tiny_base(), exported))
     assert ours["eos_token_id"] == base["eos_token_id"] == list(load(exported, device="cpu").encoder.stop_ids)
     for name in ("tokenizer.json", "chat_template.jinja", "preprocessor_config.json"):
@@ -54,7 +54,7 @@ def test_the_export_stops_where_the_protocol_stops(exported: Path) -> None:
     assert "seer_grouped" not in json.dumps(settings)
 
 
-def test_the_reloaded_export_gives_equal_losses(tmp_path: Path) -> None:
+def test_export_reloaded_gives_equal_losses(tmp_path: Path) -> None:
     run = build_run(config(tmp_path), ALONE, [trajectories(8)])
     train_step(run, 0, run.loader.take(0))
     batch = collate(samples(tiny_checkpoint(), 3))
@@ -67,8 +67,8 @@ def test_the_reloaded_export_gives_equal_losses(tmp_path: Path) -> None:
     assert torch.equal(got.nll_N, wanted.nll_N)
 
 
-def test_how_pages_are_seen_is_saved_whole(tmp_path: Path) -> None:
-    """A setting lost on the way would show the model other pixels than it was trained on."""
+def test_save_keeps_geometry_and_pixel_scaling(tmp_path: Path) -> None:
+    """With other settings the exported model would see other pixels than in training."""
     base = tiny_checkpoint()
     scaling = PixelScaling(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resample=2)
     geometry = replace(base.encoder.geometry, min_pixels=28 * 28, max_pixels=9 * 28 * 28)
@@ -76,14 +76,14 @@ def test_how_pages_are_seen_is_saved_whole(tmp_path: Path) -> None:
     assert read_processor(read_json(tmp_path / "preprocessor_config.json")) == (geometry, scaling)
 
 
-def test_an_export_replaces_the_one_before(tmp_path: Path) -> None:
+def test_export_replaces_an_earlier_export(tmp_path: Path) -> None:
     run = build_run(config(tmp_path), ALONE, [trajectories(8)])
     for _ in range(2):
         export(tmp_path / "model", run.trainee, run.base, ALONE)
     assert {p.name for p in tmp_path.iterdir() if p.name != "checkpoints"} == {"model"}
 
 
-def test_the_card_names_data_configuration_and_figures(exported: Path) -> None:
+def test_model_card_has_data_configuration_and_figures(exported: Path) -> None:
     card = (exported / "README.md").read_text()
     assert "Digest `" in card
     assert "set 0`: 8 trajectories" in card
@@ -91,7 +91,7 @@ def test_the_card_names_data_configuration_and_figures(exported: Path) -> None:
     assert "[optimizer]" in card
 
 
-def test_a_run_that_only_lacks_its_export_makes_it_with_its_figures(tmp_path: Path) -> None:
+def test_fit_with_missing_export_writes_it_with_the_same_figures(tmp_path: Path) -> None:
     settings = config(tmp_path, steps=2, checkpoint={"export": True})
     fit(settings, sources=[trajectories(8)])
     card = (tmp_path / "model" / "README.md").read_text()
@@ -101,8 +101,8 @@ def test_a_run_that_only_lacks_its_export_makes_it_with_its_figures(tmp_path: Pa
     assert "| loss |" in card
 
 
-def test_buffers_of_a_model_built_on_the_meta_device_are_restored(exported: Path) -> None:
-    """RoPE buffers are not in checkpoints (transformers #45902, LLaMA-Factory #10820): reloading computes them anew."""
+def test_load_export_restores_buffers_missing_from_the_checkpoint(exported: Path) -> None:
+    """RoPE buffers are not in checkpoints (transformers #45902, LLaMA-Factory #10820); loading computes them again."""
     fresh, base = load(exported, device="cpu").model, tiny_checkpoint().model
     buffers = dict(base.named_buffers())
     assert buffers

@@ -1,6 +1,6 @@
-"""Seventeen ways in which known trainers went wrong, and the test here that fails if we do.
+"""Seventeen known failures of other trainers, with the test that would fail if this trainer had them.
 
-The list and its sources stand in the issue on training; a failure is covered where its fix lives, and this table leads there.
+Each failure is tested next to the code that prevents it; this table names the tests. Their docstrings cite the issues.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from train.optimizer import AdamWBf16States, build_optimizer
 
 TESTS = Path(__file__).parent
 COVERED = {
-    "1 the end of the turn is not learned": "data/test_dataset.py::test_golden_tokens_and_weights_of_the_papers_example",
-    "2 mm_token_type_ids are missing": "test_known_failures.py::test_positions_are_explicit",
-    "3 M-RoPE of several images": "data/test_dataset.py::test_positions_of_many_images_equal_transformers",
-    "4 packing with 3-D positions": "model/test_model.py::test_a_packed_row_equals_transformers_sample_by_sample",
-    "5 a rank without images": "test_distributed.py::test_a_rank_without_pictures_does_not_hang",
+    "1 the end of the turn is not learned": "data/test_dataset.py::test_make_sample_paper_example_has_golden_tokens_and_weights",
+    "2 mm_token_type_ids are missing": "test_known_failures.py::test_trainee_passes_explicit_positions_to_the_model",
+    "3 M-RoPE of several images": "data/test_dataset.py::test_collate_positions_of_several_images_equal_transformers",
+    "4 packing with 3-D positions": "model/test_model.py::test_trainee_packed_row_equals_transformers_per_sample",
+    "5 a rank without images": "test_distributed.py::test_train_step_with_a_rank_without_pictures_does_not_hang",
     "6 truncation cuts image tokens": (
-        "data/test_dataset.py::test_over_long_trajectories_are_dropped_with_a_count_or_refused_never_cut"
+        "data/test_dataset.py::test_dataset_over_long_trajectory_is_counted_or_refused_but_never_truncated"
     ),
-    "7 fields sliced apart": "data/test_dataset.py::test_fields_stay_aligned",
+    "7 fields sliced apart": "data/test_dataset.py::test_training_sample_rejects_misaligned_fields",
     "8 buffers from the meta device": (
-        "test_distributed.py::test_gradients_of_two_processes_and_four_micro_batches_equal_one_process"
+        "test_distributed.py::test_gradients_on_two_processes_and_four_micro_batches_equal_one_process"
     ),
     "9 frozen weights under sharding": (
-        "test_distributed.py::test_a_frozen_tower_trains_under_sharding_with_checkpointing"
+        "test_distributed.py::test_train_step_with_frozen_vision_learns_under_sharding_with_checkpointing"
     ),
-    "10 a frozen tower keeps its graph": "model/test_model.py::test_a_frozen_tower_keeps_no_graph",
-    "11 the head outside FSDP's forward": "test_distributed.py::test_every_way_of_sharding_follows_the_single_process",
+    "10 a frozen tower keeps its graph": "model/test_model.py::test_trainee_with_frozen_vision_keeps_no_graph",
+    "11 the head outside FSDP's forward": "test_distributed.py::test_train_step_under_every_sharding_follows_one_process",
     "12 the convolution of the patch embedding": (
-        "data/test_dataset.py::test_byte_patches_embed_as_the_processor_and_the_convolution_do"
+        "data/test_dataset.py::test_byte_patch_embed_equals_processor_and_convolution"
     ),
-    "13 bf16 optimisers that do not learn": "test_config.py::test_bad_settings_are_refused_with_the_way_out",
-    "14 exports that do not load": "test_export.py::test_the_export_has_the_keys_of_its_base",
-    "15 the mask is off by one": "data/test_dataset.py::test_predictors_stand_one_before_their_targets",
-    "16 means of means": "model/test_loss.py::test_the_sum_over_pieces_is_the_whole_and_a_mean_of_means_is_not",
-    "17 samplers lose their epoch": "data/test_sampler.py::test_a_step_depends_on_its_number_alone",
+    "13 bf16 optimisers that do not learn": "test_config.py::test_config_rejects_bad_settings_with_a_remedy",
+    "14 exports that do not load": "test_export.py::test_export_has_the_keys_of_its_base",
+    "15 the mask is off by one": "data/test_dataset.py::test_collate_predictors_are_one_place_before_their_targets",
+    "16 means of means": "model/test_loss.py::test_weighted_nll_sum_over_micro_batches_equals_whole_unlike_mean_of_means",
+    "17 samplers lose their epoch": "data/test_sampler.py::test_sample_plan_step_depends_on_its_number_only",
 }
 
 
-def test_each_of_the_seventeen_has_its_test() -> None:
+def test_covered_names_an_existing_test_for_each_failure() -> None:
     assert [int(name.split()[0]) for name in COVERED] == list(range(1, 18))
     for place in COVERED.values():
         file, test = place.split("::")
         assert re.search(rf"^def {test}\(", (TESTS / file).read_text(), re.M), place
 
 
-def test_positions_are_explicit() -> None:
-    """The model never has to guess positions from token types: four rows are always given (Liger #1120)."""
+def test_trainee_passes_explicit_positions_to_the_model() -> None:
+    """The model never derives positions from token types: four rows are always passed (Liger #1120)."""
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x"), 0)
     given = {}
@@ -66,8 +66,8 @@ def test_positions_are_explicit() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [(torch.float32, 0.999, 1.0), (torch.bfloat16, 0.0, 0.2)])
-def test_small_updates_vanish_in_plain_bf16(dtype: torch.dtype, least: float, most: float) -> None:
-    """Why the configuration refuses it: at lr 3e-6 hardly any bf16 weight moves, every fp32 weight does."""
+def test_adamw_small_updates_vanish_in_plain_bf16(dtype: torch.dtype, least: float, most: float) -> None:
+    """The reason why the configuration rejects it: at lr 3e-6 few bf16 weights change, but every fp32 weight does."""
     torch.manual_seed(0)
     layer = torch.nn.Linear(64, 64).to(dtype)
     before = layer.weight.detach().clone()
@@ -79,7 +79,7 @@ def test_small_updates_vanish_in_plain_bf16(dtype: torch.dtype, least: float, mo
     assert least <= moved <= most
 
 
-def test_bf16_moments_follow_fp32_ones_closely() -> None:
+def test_adamw_bf16_states_follows_fp32_moments() -> None:
     torch.manual_seed(0)
     layers = [torch.nn.Linear(32, 32) for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())

@@ -1,4 +1,4 @@
-"""The loop: what it logs, when it stops, and what it refuses to go on with."""
+"""The training loop: its log, its end conditions, and its errors; and the command `inspect`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from seer.protocol.turns import observation, observation_without_text
 from train.cli import app
 from train.data.dataset import without_turns
 from train.evaluation import policy_of
+from train.loop import fit
 from train.metrics import MetricsFile, read_metrics
 from train.parallel import World
 from train.planning.flops import flops_model, peak_flops
 from train.run import Run, build_run
-from train.sft import fit
 from train.step import NonFiniteError, train_step
 
 ALONE = World(0, 1, torch.device("cpu"), None)
@@ -28,7 +28,7 @@ ALONE = World(0, 1, torch.device("cpu"), None)
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory):
-    """One short run with everything on, background threads included."""
+    """A short run with every feature enabled, background threads included."""
     out = tmp_path_factory.mktemp("run")
     settings = config(
         out,
@@ -42,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
     return out, settings, summary
 
 
-def test_the_model_learns_and_every_step_is_logged(finished) -> None:
+def test_fit_lowers_the_loss_and_logs_every_step(finished) -> None:
     out, _, summary = finished
     records = read_metrics(out / "metrics.jsonl")
     steps = [r for r in records if "kind" not in r]
@@ -57,7 +57,7 @@ def test_the_model_learns_and_every_step_is_logged(finished) -> None:
     assert summary.reason == "steps"
 
 
-def test_held_out_figures_are_logged(finished) -> None:
+def test_fit_logs_held_out_figures(finished) -> None:
     out, _, summary = finished
     evaluations = [r for r in read_metrics(out / "metrics.jsonl") if r.get("kind") == "eval"]
     assert [r["step"] for r in evaluations] == [10, 20, 30]
@@ -66,7 +66,7 @@ def test_held_out_figures_are_logged(finished) -> None:
     assert summary.evaluation.items() >= {k: v for k, v in evaluations[-1].items() if k != "kind"}.items()
 
 
-def test_held_out_questions_are_read_with_the_exported_model(finished) -> None:
+def test_fit_answers_held_out_questions_with_the_exported_model(finished) -> None:
     out, _, summary = finished
     (record,) = [r for r in read_metrics(out / "metrics.jsonl") if r.get("kind") == "generation"]
     assert record["generated/samples"] == 2
@@ -75,8 +75,8 @@ def test_held_out_questions_are_read_with_the_exported_model(finished) -> None:
     assert "generated/pages" in (out / "model" / "README.md").read_text()
 
 
-def test_held_out_questions_are_read_as_their_conversations_went() -> None:
-    """A control without calls is not asked to select, two calls are two rounds, and long reasoning is let come to its end."""
+def test_policy_of_matches_the_conversation() -> None:
+    """Without calls there is no selection, two calls are two rounds, and long reasoning raises the token limit."""
     encoder = tiny_checkpoint().encoder
     item = trajectory(0)
     prompt, call, seen, think, answer = item.turns
@@ -95,7 +95,7 @@ def test_held_out_questions_are_read_as_their_conversations_went() -> None:
     assert policy_of([prompt, call, seen, long, answer], encoder).max_new_tokens > 2 * words
 
 
-def test_a_control_without_calls_has_no_figure_for_pages(tmp_path: Path) -> None:
+def test_generate_without_calls_has_no_figure_for_pages(tmp_path: Path) -> None:
     settings = config(
         tmp_path,
         steps=1,
@@ -109,7 +109,7 @@ def test_a_control_without_calls_has_no_figure_for_pages(tmp_path: Path) -> None
     assert "generated/pages" not in summary.evaluation
 
 
-def test_the_resolved_configuration_stands_in_the_run_folder(finished) -> None:
+def test_fit_writes_the_resolved_configuration(finished) -> None:
     from seer.config import load_config
     from train.config import TrainConfig
 
@@ -117,7 +117,7 @@ def test_the_resolved_configuration_stands_in_the_run_folder(finished) -> None:
     assert load_config(TrainConfig, out / "config.toml") == settings
 
 
-def test_a_figure_that_is_good_enough_ends_the_run(tmp_path: Path) -> None:
+def test_fit_ends_when_the_metric_is_good_enough(tmp_path: Path) -> None:
     settings = config(
         tmp_path,
         steps=50,
@@ -125,14 +125,14 @@ def test_a_figure_that_is_good_enough_ends_the_run(tmp_path: Path) -> None:
         evaluation={"every_steps": 2},
         stop={"metric": "exact/call", "at_least": 0.0},
     )
-    for _ in range(2):  # run again, say because it was killed in its export, it does not go on
+    for _ in range(2):  # a second start, for example after a kill during export, makes no more steps
         summary = fit(settings, sources=[trajectories(8)], held_out=[trajectories(2)])
         assert (summary.steps, summary.reason) == (2, "metric")
     assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 2]
 
 
-def test_each_state_is_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the last, where a checkpoint is due then as well: of a large model it takes minutes and a hundred gigabytes."""
+def test_fit_saves_each_state_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last state is saved once even if a checkpoint is due: for a large model it takes minutes and 100 GB."""
     saved: list[int] = []
     save = Run.save
     monkeypatch.setattr(Run, "save", lambda run, step: (saved.append(step), save(run, step)))
@@ -140,7 +140,7 @@ def test_each_state_is_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert saved == [2, 4]
 
 
-def test_a_non_finite_loss_stops_before_the_update_and_keeps_the_batch(tmp_path: Path) -> None:
+def test_train_step_with_non_finite_loss_makes_no_update_and_saves_the_batch(tmp_path: Path) -> None:
     run = build_run(config(tmp_path), ALONE, [trajectories(8)])
     train_step(run, 0, run.loader.take(0))
     with torch.no_grad():
@@ -155,8 +155,8 @@ def test_a_non_finite_loss_stops_before_the_update_and_keeps_the_batch(tmp_path:
     assert list(folder.glob("*.safetensors"))
 
 
-def test_a_step_of_rejected_samples_changes_nothing(tmp_path: Path) -> None:
-    """A step in which every trajectory is over-long: counted, no update, no crash."""
+def test_train_step_with_rejected_samples_only_changes_no_weight(tmp_path: Path) -> None:
+    """A step in which every trajectory is too long counts them and makes no update."""
     long = [trajectory(i, lines=40) for i in range(4)]
     run = build_run(config(tmp_path, batching={"global_batch": 2, "max_tokens": 100}), ALONE, [long])
     before = [p.detach().clone() for p in run.trainee.parameters()]
@@ -166,13 +166,13 @@ def test_a_step_of_rejected_samples_changes_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(p, b) for p, b in zip(run.trainee.parameters(), before, strict=True))
 
 
-def test_an_error_of_the_background_thread_surfaces(tmp_path: Path) -> None:
+def test_fit_raises_errors_of_the_loader_thread(tmp_path: Path) -> None:
     broken = [trajectory(0).model_copy(update={"source": "x"})]
     with pytest.raises(InputError, match="shows pages"):
         fit(config(tmp_path, data={"prefetch_steps": 3}), sources=[broken])
 
 
-def test_a_resumed_log_drops_what_will_be_written_again(tmp_path: Path) -> None:
+def test_metrics_file_of_a_resumed_run_drops_repeated_steps(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"ste')
     log = MetricsFile(path, start_step=2)
@@ -181,7 +181,7 @@ def test_a_resumed_log_drops_what_will_be_written_again(tmp_path: Path) -> None:
     assert read_metrics(path) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
 
 
-def test_wandb_works_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_with_wandb_works_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -190,8 +190,8 @@ def test_wandb_works_without_a_network(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 2
 
 
-def test_arithmetic_counts_equal_torchs_own_counter() -> None:
-    """The formula against torch's FlopCounter on the real model: forward and backward, vision counted."""
+def test_flops_model_equals_the_counter_of_torch() -> None:
+    """The formula equals torch's FlopCounter on the model, forward and backward, with vision."""
     from torch.utils.flop_counter import FlopCounterMode
     from train_fakes import samples
 
@@ -205,14 +205,14 @@ def test_arithmetic_counts_equal_torchs_own_counter() -> None:
     with FlopCounterMode(display=False) as counter:
         trainee(batch).total.backward()
     planned = flops_model(checkpoint.model.config).of_batch(batch)
-    # torch does not count attention on a CPU, the formula does; it is a small part here
+    # torch does not count attention on a CPU, so the formula's attention is subtracted; it is small here.
     attention = planned - flops_model(checkpoint.model.config).of(
         batch.num_tokens, len(batch.patches_PX), len(batch.targets_N), 0, 0
     )
     assert counter.get_total_flops() == pytest.approx(planned - attention, rel=0.1)
 
 
-def test_known_chips() -> None:
+def test_peak_flops_matches_the_most_specific_name() -> None:
     assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
     assert peak_flops("NVIDIA L40") == 181e12
@@ -234,7 +234,7 @@ def hostile_file(folder: Path) -> Path:
     return path
 
 
-def test_inspect_shows_classes_and_lets_no_byte_act(tmp_path: Path) -> None:
+def test_inspect_shows_classes_and_escapes_hostile_text(tmp_path: Path) -> None:
     data = hostile_file(tmp_path)
     shown = CliRunner().invoke(app, ["inspect", str(data), "--model", str(tiny_base())])
     assert shown.exit_code == 0, shown.output
@@ -253,7 +253,7 @@ def test_inspect_shows_classes_and_lets_no_byte_act(tmp_path: Path) -> None:
     assert 'class="loss observation"' in text
 
 
-def test_inspect_shows_rejections_and_refuses_an_empty_range(tmp_path: Path) -> None:
+def test_inspect_shows_rejections_and_rejects_an_empty_range(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text(trajectory(0).model_dump_json() + "\n")
     settings = tmp_path / "run.toml"
@@ -265,4 +265,4 @@ def test_inspect_shows_rejections_and_refuses_an_empty_range(tmp_path: Path) -> 
     assert "rejected, over_long" in shown.output
     beyond = CliRunner().invoke(app, [*common, "--first", "5"])
     assert isinstance(beyond.exception, InputError)
-    assert "lies beyond the 1 trajectories" in str(beyond.exception)
+    assert f"--first 5: must be less than 1, the number of trajectories in '{data}'" in str(beyond.exception)

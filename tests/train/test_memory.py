@@ -1,4 +1,4 @@
-"""The memory planner agrees with the 9B's known table, and with what small models really use."""
+"""The memory plan equals the known table of the 9B and the measured memory of small models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_fakes import as_elsewhere, config, samples, tiny_base, tiny_checkpoint
+from train_fakes import config, samples, tiny_base, tiny_checkpoint, use_other_devices_code
 from transformers import Glm4vConfig
 from typer.testing import CliRunner
 
@@ -54,7 +54,9 @@ def paper(scheme: str) -> TrainConfig:
         ("bf16, stochastic rounding", 8, 38.3, "fits"),
     ],
 )
-def test_the_table_of_the_9b_on_two_gpus_of_80_gib(scheme: str, bytes_each: int, gib: float, judged: str) -> None:
+def test_plan_memory_of_9b_on_two_80_gib_gpus_equals_known_table(
+    scheme: str, bytes_each: int, gib: float, judged: str
+) -> None:
     settings = paper(scheme)
     assert sum(bytes_per_parameter(settings.optimizer, settings.parallel)) == bytes_each
     plan = plan_memory(Glm4vConfig(), settings, gpus=2)
@@ -62,21 +64,21 @@ def test_the_table_of_the_9b_on_two_gpus_of_80_gib(scheme: str, bytes_each: int,
     assert verdict(plan, 80) == judged
 
 
-def test_offload_moves_the_state_to_the_host() -> None:
+def test_plan_memory_with_offload_moves_the_state_to_the_host() -> None:
     plan = plan_memory(Glm4vConfig(), paper("offload"), gpus=2)
     assert plan.at("update") == 0
     assert 150 < plan.host_bytes / GIB < 156
     assert verdict(plan, 80) == "fits"
 
 
-def test_the_9b_has_the_known_shape_and_activations() -> None:
+def test_measure_shape_of_9b_equals_known_parameters_and_activations() -> None:
     shape = measure_shape(build_skeleton(Glm4vConfig()), paper("fp32").model)
     assert shape.total / 1e9 == pytest.approx(10.29, abs=0.01)
     plan = plan_memory(Glm4vConfig(), paper("fp32"), gpus=2)
     assert plan.parts["kept: layer inputs"] / GIB == pytest.approx(5.0, abs=0.01)
 
 
-def test_what_does_not_fit_is_told_what_would() -> None:
+def test_alternatives_for_a_run_that_does_not_fit_all_fit() -> None:
     found = alternatives(Glm4vConfig(), paper("fp32"), gpus=2, gpu_gib=80, vision_tokens=None, supervised_tokens=1024)
     changes = [alternative.change for alternative in found]
     assert "optimizer.kind=adamw_8bit" in changes
@@ -84,7 +86,7 @@ def test_what_does_not_fit_is_told_what_would() -> None:
     assert all(alternative.verdict != "does not fit" for alternative in found)
 
 
-def test_the_command_prints_json() -> None:
+def test_plan_command_prints_json_or_a_table() -> None:
     result = CliRunner().invoke(
         app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpus", "2", "--gpu-gib", "80", "--json"]
     )
@@ -94,29 +96,29 @@ def test_the_command_prints_json() -> None:
     assert "does not fit" in text.output
 
 
-def test_a_model_that_is_not_here_yet_is_planned_with_its_usual_shape(tmp_path: Path) -> None:
+def test_model_shape_of_missing_folder_is_glm_9b(tmp_path: Path) -> None:
     glm, source = model_shape(str(tmp_path / "none"))
     assert glm.text_config.hidden_size == Glm4vConfig().text_config.hidden_size
-    assert "is not here, so its usual shape is assumed" in source
+    assert source == f"GLM-4.1V-9B ('{tmp_path / 'none'}' does not exist, so this shape is assumed)"
     glm, source = model_shape(str(tiny_base()))
     assert (glm.text_config.hidden_size, source) == (64, f"'{tiny_base()}'")
     assert plan_memory(glm, config(tmp_path), gpus=1).shape.total < 1e6
 
 
-def test_where_no_single_change_helps_it_says_so_and_what_the_host_must_hold(tmp_path: Path, capsys) -> None:
+def test_show_without_alternatives_says_so_and_prints_host_memory(tmp_path: Path, capsys) -> None:
     settings = config(tmp_path, parallel={"cpu_offload": True})
     glm, source = model_shape(str(tiny_base()))
     plan = plan_memory(glm, settings, gpus=1)
     others = alternatives(glm, settings, gpus=1, gpu_gib=1, vision_tokens=None, supervised_tokens=16)
-    assert others == []  # the reserve alone is larger
+    assert others == []  # the reserve is larger than the GPU
     show(as_record(plan, settings, gpus=1, gpu_gib=1), source, others)
-    told = " ".join(capsys.readouterr().out.split())
-    assert "does not fit" in told and "no single change fits; combine several, or use more GPUs" in told
-    assert "host memory for the offloaded state:" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "does not fit" in printed and "no single change fits; combine several, or use more GPUs" in printed
+    assert "host memory for the offloaded state:" in printed
 
 
 def measured_peak(settings: TrainConfig, batch) -> int:
-    """Bytes held at the worst moment of one step of a real run, optimiser state included."""
+    """Peak bytes in one step of a run, optimiser state included."""
     trainee = prepare(tiny_checkpoint(), settings.model, 0)
     optimizer = build_optimizer(trainee, settings.optimizer)
 
@@ -143,10 +145,10 @@ def measured_peak(settings: TrainConfig, batch) -> int:
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("count", [2, 24])
-def test_the_plan_is_within_15_percent_of_what_is_measured(
+def test_plan_workload_is_within_15_percent_of_measured_peak(
     checkpointing: bool, frozen: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_elsewhere(monkeypatch)
+    use_other_devices_code(monkeypatch)
     switches = {"activation_checkpointing": checkpointing, "freeze_vision": frozen, "freeze_merger": frozen}
     settings = config("out", model=switches)
     batch = collate(samples(tiny_checkpoint(), count))

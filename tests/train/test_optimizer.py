@@ -1,4 +1,4 @@
-"""Optimisers of our own: what an update is, and that they learn what AdamW learns."""
+"""Our optimisers: the size and direction of an update, and that every kind learns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train.optimizer import Muon, build_optimizer, orthogonalised
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 8, 40), (2, 40, 8)])
-def test_an_orthogonalised_matrix_has_singular_values_near_one(shape: tuple[int, int, int]) -> None:
+def test_orthogonalised_has_singular_values_near_one(shape: tuple[int, int, int]) -> None:
     torch.manual_seed(0)
     values = torch.linalg.svdvals(orthogonalised(torch.randn(shape)))
     assert values.min() > 0.5 and values.max() < 1.3
@@ -26,7 +26,7 @@ def test_orthogonalised_keeps_the_singular_vectors() -> None:
     assert off_diagonal.abs().max() < 1e-3
 
 
-def test_a_gradient_of_zero_changes_nothing() -> None:
+def test_orthogonalised_of_zero_is_zero() -> None:
     assert torch.equal(orthogonalised(torch.zeros(2, 4, 6)), torch.zeros(2, 4, 6))
 
 
@@ -41,7 +41,7 @@ class Small(nn.Module):
         return self.lm_head(self.second(torch.relu(self.first(self.embed_tokens(ids)))))
 
 
-def test_muon_takes_the_layers_matrices_and_nothing_else() -> None:
+def test_muon_orthogonalises_only_matrices_of_the_layers() -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(kind="muon", weight_decay=0.1))
     taken = [p for group in optimizer.param_groups if group["orthogonal"] for p in group["params"]]
@@ -51,7 +51,7 @@ def test_muon_takes_the_layers_matrices_and_nothing_else() -> None:
     assert len(held) == len({id(p) for p in held}) == len(list(model.parameters()))
 
 
-def test_an_update_of_muon_has_the_size_of_one_of_adamw() -> None:
+def test_muon_update_has_the_size_of_an_adamw_update() -> None:
     torch.manual_seed(0)
     model, lr = Small(), 1e-2
     before = model.first.weight.detach().clone()
@@ -63,7 +63,7 @@ def test_an_update_of_muon_has_the_size_of_one_of_adamw() -> None:
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon", "adamw_bf16_states"])
-def test_every_optimizer_learns(kind: str) -> None:
+def test_build_optimizer_every_kind_learns(kind: str) -> None:
     torch.manual_seed(0)
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(kind=kind, lr=2e-2))

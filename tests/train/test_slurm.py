@@ -1,4 +1,4 @@
-"""The Slurm script's decisions, with stand-ins for Slurm's commands."""
+"""The Slurm script, with fakes of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = ROOT / "scripts" / "slurm_train.sbatch"
 CONFIG = "configs/seer-9b.toml"
 
 
-def stand_in(folder: Path, name: str, body: str) -> None:
+def fake_command(folder: Path, name: str, body: str) -> None:
     path = folder / name
     path.write_text(f"#!/usr/bin/env bash\n{body}\n")
     path.chmod(0o755)
@@ -26,8 +26,10 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     """An environment of two nodes with four GPUs each."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    stand_in(tools, "scontrol", 'if [[ $1 == show ]]; then printf "node7\\nnode8\\n"; else echo "$@" >> "$TMP_LOG"; fi')
-    stand_in(tools, "srun", 'echo "srun $*" >> "$TMP_LOG"; exec "${SRUN_DOES:-true}"')
+    fake_command(
+        tools, "scontrol", 'if [[ $1 == show ]]; then printf "node7\\nnode8\\n"; else echo "$@" >> "$TMP_LOG"; fi'
+    )
+    fake_command(tools, "srun", 'echo "srun $*" >> "$TMP_LOG"; exec "${SRUN_DOES:-true}"')
     return {
         **os.environ,
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
@@ -43,7 +45,7 @@ def launch(environment: dict[str, str], *arguments: str, cwd: Path = ROOT) -> su
     return subprocess.run(["bash", str(SCRIPT), *arguments], env=environment, cwd=cwd, capture_output=True, text=True)
 
 
-def test_the_dry_run_prints_rendezvous_sharding_and_logs(slurm: dict[str, str]) -> None:
+def test_slurm_dry_run_prints_rendezvous_sharding_and_logs(slurm: dict[str, str]) -> None:
     done = launch({**slurm, "SEER_DRY_RUN": "1"}, CONFIG, "--set", "optimizer.lr=1e-6")
     assert done.returncode == 0, done.stderr
     assert "MASTER_ADDR=node7 MASTER_PORT=29821" in done.stdout
@@ -53,34 +55,34 @@ def test_the_dry_run_prints_rendezvous_sharding_and_logs(slurm: dict[str, str]) 
     assert done.stdout.strip().endswith(f"-m train.sft {CONFIG} --set optimizer.lr=1e-6 --set parallel.replicas=2")
 
 
-def test_one_node_shards_over_all_its_gpus(slurm: dict[str, str]) -> None:
+def test_slurm_on_one_node_sets_no_replicas(slurm: dict[str, str]) -> None:
     done = launch({**slurm, "SEER_DRY_RUN": "1", "SLURM_JOB_NUM_NODES": "1"}, CONFIG)
     assert "replicas" not in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("configs/nowhere.toml",)])
-def test_bad_calls_end_with_2(slurm: dict[str, str], arguments: tuple[str, ...]) -> None:
+def test_slurm_with_bad_arguments_exits_with_2(slurm: dict[str, str], arguments: tuple[str, ...]) -> None:
     done = launch(slurm, *arguments)
     assert done.returncode == 2
     assert done.stderr
 
 
-def test_a_preempted_job_goes_back_into_the_queue(slurm: dict[str, str], tmp_path: Path) -> None:
+def test_slurm_preempted_job_is_requeued(slurm: dict[str, str], tmp_path: Path) -> None:
     body = 'trap \'echo saved >> "$TMP_LOG"; exit 0\' USR1; touch "$TMP_LOG.started"; while true; do sleep 0.1; done'
-    stand_in(tmp_path / "tools", "slow", body)
+    fake_command(tmp_path / "tools", "slow", body)
     (tmp_path / "run.toml").write_text("")
     environment = {**slurm, "SRUN_DOES": str(tmp_path / "tools" / "slow")}
     job = subprocess.Popen(["bash", str(SCRIPT), "run.toml"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE)
     while not (tmp_path / "log.started").exists():
         time.sleep(0.05)
-    job.send_signal(signal.SIGUSR1)  # as --signal=B: does: to the script alone
+    job.send_signal(signal.SIGUSR1)  # --signal=B: sends the signal to the script only
     output, _ = job.communicate(timeout=30)
     assert job.returncode == 0
-    assert b"back into the queue" in output
+    assert b"requeueing the job" in output
     assert (tmp_path / "log").read_text().splitlines()[1:] == ["saved", "requeue 4321"]
 
 
-def test_a_failed_run_is_not_requeued(slurm: dict[str, str], tmp_path: Path) -> None:
+def test_slurm_failed_run_is_not_requeued(slurm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("")
     done = launch({**slurm, "SRUN_DOES": "false"}, "run.toml", cwd=tmp_path)
     assert done.returncode == 1

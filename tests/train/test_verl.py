@@ -1,6 +1,6 @@
-"""verl's road: our dataset gives verl what ours gives us, and verl's loss on it is our loss.
+"""Training in verl: its dataset has the contents of ours, and its loss equals ours.
 
-The parts that need verl run in an environment of its own: scripts/test_verl.sh.
+Tests that need verl run in a separate environment: scripts/test_verl.sh.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WEIGHTS = {"call": 2.0, "structure": 0.5, "think": 0.25, "answer": 1.0, "stop": 
 
 def needs_verl() -> None:
     if os.environ.get("SEER_REQUIRE_VERL"):
-        import verl  # noqa: F401  an environment made for this must have it
+        import verl  # noqa: F401  the environment for these tests must have it
     else:
         pytest.importorskip("verl")
 
@@ -47,7 +47,7 @@ def dataset(data: Path, **settings: Any) -> SeerDataset:
     )
 
 
-def test_items_hold_our_ids_weights_and_four_rows_of_positions(data: Path) -> None:
+def test_seer_dataset_item_has_our_ids_weights_and_four_rows_of_positions(data: Path) -> None:
     ours = samples(tiny_checkpoint(), 6, weights=LossWeights(**WEIGHTS))
     made = dataset(data)
     assert len(made) == 6
@@ -61,7 +61,7 @@ def test_items_hold_our_ids_weights_and_four_rows_of_positions(data: Path) -> No
         assert (item["multi_modal_inputs"]["image_grid_thw"].numpy() == sample.grid).all()
 
 
-def test_patches_are_the_processors(data: Path) -> None:
+def test_float_patches_equal_the_processor(data: Path) -> None:
     checkpoint = tiny_checkpoint()
     from seer.rendering import render_text
 
@@ -75,7 +75,9 @@ def test_patches_are_the_processors(data: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(got), wanted)
 
 
-def test_rejected_trajectories_are_left_out_with_a_count(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seer_dataset_leaves_out_and_counts_rejected_trajectories(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lengths = sorted(len(sample) for sample in samples(tiny_checkpoint(), 6))
     made = dataset(data, max_length=lengths[3])
     assert len(made) + made.rejected == 6
@@ -87,7 +89,7 @@ def test_rejected_trajectories_are_left_out_with_a_count(data: Path, capsys: pyt
         dataset(data, pad_mode="right")
 
 
-def test_dropped_turns_and_limits_reach_the_dataset(data: Path) -> None:
+def test_seer_dataset_applies_dropped_turns_and_limits(data: Path) -> None:
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(tiny_base())
@@ -100,7 +102,7 @@ def test_dropped_turns_and_limits_reach_the_dataset(data: Path) -> None:
 
 
 @pytest.mark.parametrize("pictures", [True, False])
-def test_the_patched_embeddings_put_pictures_in(pictures: bool) -> None:
+def test_input_embeds_inserts_image_features(pictures: bool) -> None:
     checkpoint = tiny_checkpoint()
     sample = samples(checkpoint, 1, pictures=pictures)[0]
     ids = torch.from_numpy(sample.ids).long()[None]
@@ -109,14 +111,14 @@ def test_the_patched_embeddings_put_pictures_in(pictures: bool) -> None:
     embeds, _ = input_embeds(checkpoint.model.model, ids, **given)
     embeds.sum().backward()
     tower = [p.grad for p in checkpoint.model.model.visual.blocks.parameters()]
-    assert all(grad is not None for grad in tower), "every rank joins the tower's collectives"
+    assert all(grad is not None for grad in tower), "every rank takes part in the tower's collectives"
     assert any(grad.any() for grad in tower) is pictures
     if pictures:
         with pytest.raises(InputError, match="image placeholders for"):
             input_embeds(checkpoint.model.model, ids.repeat(1, 2), **given)
 
 
-def test_flops_are_counted_for_the_whole_model() -> None:
+def test_estimate_flops_counts_text_and_vision() -> None:
     glm = tiny_checkpoint().model.config
     text = estimate_flops(glm, 100, [60, 40], 1.0)
     assert 0 < text < estimate_flops(glm, 100, [60, 40], 1.0, images_seqlens=[24, 24])
@@ -126,7 +128,7 @@ def test_flops_are_counted_for_the_whole_model() -> None:
 # ── With verl ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_verls_loss_is_ours(data: Path) -> None:
+def test_verl_loss_equals_our_loss(data: Path) -> None:
     needs_verl()
     from tensordict import TensorDict
     from verl.models.transformers.glm4v import forward_with_normal_backend, glm4v_base_forward
@@ -153,7 +155,7 @@ def test_verls_loss_is_ours(data: Path) -> None:
                 tiny_checkpoint().model,
                 ids,
                 position_ids=positions,
-                use_cache=False,  # as verl's engine asks; with a cache transformers sees no packing
+                use_cache=False,  # as verl's engine passes it; with a cache, transformers ignores packing
                 pixel_values=torch.cat([p["pixel_values"] for p in pictures]),
                 image_grid_thw=torch.cat([p["image_grid_thw"] for p in pictures]),
             ).logits[0]
@@ -170,7 +172,7 @@ def test_verls_loss_is_ours(data: Path) -> None:
 
 
 class _WithNumbers:
-    """A TensorDict with the two numbers that verl's trainer adds to it."""
+    """A TensorDict with the two values that verl's trainer adds."""
 
     def __init__(self, data: Any, **numbers: Any) -> None:
         self._data, self._numbers = data, numbers
@@ -182,7 +184,7 @@ class _WithNumbers:
         return getattr(self._data, name)
 
 
-def test_the_patch_is_installed_and_the_counter_works() -> None:
+def test_patch_is_installed_in_verl() -> None:
     needs_verl()
     from verl.models.transformers import glm4v
     from verl.utils.flops_counter import ESTIMATE_FUNC, FlopsCounter
@@ -193,7 +195,7 @@ def test_the_patch_is_installed_and_the_counter_works() -> None:
     assert counted.config.model_type == "glm4v"
 
 
-def test_the_configuration_composes_over_verls() -> None:
+def test_verl_config_composes_over_the_defaults_of_verl() -> None:
     needs_verl()
     from hydra import compose, initialize_config_dir, initialize_config_module
 

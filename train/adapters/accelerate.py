@@ -1,12 +1,13 @@
-"""The same step under `accelerate launch`: DeepSpeed ZeRO-2 or 3, accelerate's FSDP2, or plain data parallelism.
+"""Training under `accelerate launch`: DeepSpeed ZeRO-2 or 3, the FSDP2 of accelerate, or plain data parallelism.
 
     accelerate launch --use_deepspeed --zero_stage 3 --mixed_precision bf16 -m train.adapters.accelerate configs/seer-9b.toml
 
-For people whose machines are set up around accelerate. Data, loss, weights and figures are the trainer's own; sharding and
-the update are accelerate's. At the end the model is exported as always. Checkpoints to resume from, held-out figures and
-early stops belong to `seer-train`.
+For machines that are set up around accelerate. Data, loss, weights and figures are the trainer's; sharding and the update
+are done by accelerate. At the end the model is exported as usual. Resuming, held-out evaluation and early stopping are
+features of `seer-train` only.
 
-Those engines average gradients over ranks, and ours are shares of a global sum, so the loss is multiplied by the ranks.
+accelerate averages gradients over ranks. Each rank's loss is already divided by the global sum of weights, so it is
+multiplied by the number of ranks here.
 """
 
 from __future__ import annotations
@@ -32,33 +33,38 @@ from train.step import NonFiniteError, agree, save_batches, step_record
 
 
 def start(config: TrainConfig) -> Any:
-    """An Accelerator for this launch. Raises ConfigError where it would not do what was asked for."""
+    """Create the Accelerator of this launch.
+
+    Raises ConfigError if the configuration has settings that accelerate decides, or if accelerate would silently ignore the
+    requested sharding or precision.
+    """
     from accelerate import Accelerator
     from accelerate.utils import DistributedType, InitProcessGroupKwargs
 
     if config.parallel.replicas > 1 or config.parallel.cpu_offload:
         raise ConfigError(
-            "parallel.replicas and parallel.cpu_offload belong to seer-train; set them in accelerate's own file"
+            "parallel.replicas and parallel.cpu_offload apply to seer-train only; set them in accelerate's configuration file"
         )
-    # on a CPU accelerate leaves DeepSpeed's backend open and then takes every process for the only one
+    # On a CPU, accelerate does not choose a backend for DeepSpeed and then treats every process as the only one.
     alone = not torch.cuda.is_available() and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
     accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if alone else [])
     for name, kind in (("FSDP", DistributedType.FSDP), ("DEEPSPEED", DistributedType.DEEPSPEED)):
-        asked = os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1")
-        if asked and accelerator.distributed_type != kind:
+        requested = os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1")
+        if requested and accelerator.distributed_type != kind:
             raise ConfigError(
-                f"{name} was asked for, but accelerate gives {accelerator.distributed_type.value} on {accelerator.device.type} "
-                "without a word: with a CPU it drops FSDP, and DeepSpeed too where `--cpu` is given. Use `torchrun -m "
+                f"{name} was requested, but accelerate chose {accelerator.distributed_type.value} on "
+                f"{accelerator.device.type}: it ignores FSDP on a CPU, and DeepSpeed if `--cpu` is given. Use `torchrun -m "
                 "train.sft`, which shards on a CPU, or DeepSpeed with DS_ACCELERATOR=cpu and without `--cpu`"
             )
     if config.parallel.precision == "mixed_bf16" and accelerator.mixed_precision != "bf16":
         raise ConfigError(
-            'parallel.precision = "mixed_bf16" is accelerate\'s to do, and its mixed precision is '
+            'parallel.precision = "mixed_bf16" is applied by accelerate, whose mixed precision is '
             f"'{accelerator.mixed_precision}': launch with `--mixed_precision bf16`, or set parallel.precision to \"float32\""
         )
     plugin = accelerator.state.deepspeed_plugin if accelerator.distributed_type == DistributedType.DEEPSPEED else None
     if plugin is not None:
-        # there is no data loader to take these from; the number of passes a step is ours to decide
+        # accelerate derives these from a data loader, and there is none. Accumulation over the micro-batches of a step is
+        # done in `step`, so DeepSpeed's is 1.
         plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1
         plugin.deepspeed_config["train_batch_size"] = accelerator.num_processes
         plugin.deepspeed_config["gradient_accumulation_steps"] = 1
@@ -69,16 +75,19 @@ def start(config: TrainConfig) -> Any:
 
 
 def prepare_run(config: TrainConfig, accelerator: Any, sources: Sources | None = None) -> Run:
-    """A run whose model and optimiser are accelerate's."""
+    """Build a run and wrap its model and optimiser with accelerate."""
     world = World(accelerator.process_index, accelerator.num_processes, accelerator.device, None)
     run = build_run(config, world, sources)
-    run.trainee.always_see = world.ranks > 1
+    run.trainee.always_run_vision = world.ranks > 1
     run.trainee, run.optimizer = accelerator.prepare(run.trainee, run.optimizer)
     return run
 
 
 def step(run: Run, accelerator: Any, number: int) -> dict[str, Any]:
-    """The trainer's step with accelerate's backward pass and update."""
+    """Run step `number`, counted from 0, with accelerate's backward pass and update; return its record for the log.
+
+    Raises NonFiniteError if the loss or the gradient norm is not finite. The batch of a non-finite loss is saved.
+    """
     config, world = run.config, run.world
     data = run.loader.take(number)
     total_weight, batches = agree(run, data)
@@ -100,7 +109,7 @@ def step(run: Run, accelerator: Any, number: int) -> dict[str, Any]:
 
 
 def backward(run: Run, accelerator: Any, loss: torch.Tensor, *, last: bool) -> None:
-    """One pass; gradients are exchanged, and with DeepSpeed the update is made, on the last."""
+    """One backward pass. Gradients are reduced on the last pass of a step; DeepSpeed also makes the update there."""
     if is_deepspeed(accelerator):
         accelerator.deepspeed_engine_wrapped.backward(loss, sync_gradients=last)
     elif last:
@@ -111,8 +120,8 @@ def backward(run: Run, accelerator: Any, loss: torch.Tensor, *, last: bool) -> N
 
 
 def update(run: Run, accelerator: Any) -> float:
-    """Clip and update; returns the gradient norm. Raises NonFiniteError before the update where that is no number."""
-    if is_deepspeed(accelerator):
+    """Clip and update. Returns the gradient norm; raises NonFiniteError before the update if the norm is not finite."""
+    if is_deepspeed(accelerator):  # its backward pass has made the update
         norm = accelerator.deepspeed_engine_wrapped.engine.get_global_grad_norm()
         return float(norm) if norm is not None else math.nan
     clipped = accelerator.clip_grad_norm_(run.trainee.parameters(), run.config.optimizer.clip_norm)
@@ -127,17 +136,18 @@ def update(run: Run, accelerator: Any) -> float:
 
 
 def is_deepspeed(accelerator: Any) -> bool:
+    """Whether accelerate trains with DeepSpeed."""
     return accelerator.distributed_type.value == "DEEPSPEED"
 
 
 def whole_weights(run: Run, accelerator: Any) -> dict[str, torch.Tensor]:
-    """Every weight under transformers' names, on the CPU. Every rank must call this."""
+    """All weights, unsharded, in fp32 on the CPU, under the names of transformers. A collective: every rank must call it."""
     state = accelerator.get_state_dict(run.trainee) or {}
     return {name.removeprefix(PREFIX): tensor.float().cpu() for name, tensor in state.items()}
 
 
 def fit(config: TrainConfig, sources: Sources | None = None) -> dict[str, Any]:
-    """Train under the launch that this process is part of; returns the last step's record."""
+    """Train under the launch that this process belongs to. Returns the record of the last step."""
     accelerator = start(config)
     run = prepare_run(config, accelerator, sources)
     open_folder(run)
@@ -147,7 +157,7 @@ def fit(config: TrainConfig, sources: Sources | None = None) -> dict[str, Any]:
             record = step(run, accelerator, number)
             run.write(record)
         weights = whole_weights(run, accelerator)
-        if run.world.leads and config.checkpoint.export:
+        if run.world.is_main and config.checkpoint.export:
             write_export(run.folder / "model", weights, run.base, run.card(config.steps, record))
         run.world.wait()
     finally:
@@ -157,7 +167,7 @@ def fit(config: TrainConfig, sources: Sources | None = None) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """CONFIG [key=value ...]"""
+    """Command line: CONFIG [key=value ...]. Exits with the status of the error, if there is one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         raise SystemExit("usage: accelerate launch ... -m train.adapters.accelerate CONFIG [key=value ...]")

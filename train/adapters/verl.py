@@ -1,12 +1,14 @@
-"""Training in verl 0.9 with our data and loss: a dataset class, a patch for Glm4v, a FLOPs estimator.
+"""Training in verl 0.9 with our data and loss: a dataset class, a patch for Glm4v, and a FLOPs estimator.
 
     data.custom_cls.path=pkg://train.adapters.verl  data.custom_cls.name=SeerDataset
     model.external_lib=train.adapters.verl
 
-verl's loss is fixed: sum of mask · nll over the global sum of the mask. A float mask makes the mask our weights, so its loss
-is ours. Stock verl 0.9.1 does not run Glm4v: its dataset gives flat positions where the model wants four rows, and its
-forward takes the vision tower's output for a tensor. Both are set right here, on import, which verl does when it reads its
-configuration. verl wants an environment of its own; see scripts/test_verl.sh.
+The loss of verl is the sum of mask · nll over the global sum of the mask. With our weights as a float mask it equals our
+loss. verl 0.9.1 by itself does not run Glm4v: its dataset gives positions in one row where the model expects four, and its
+forward treats the output object of the vision tower as a tensor. This module fixes both. The patch is applied on import,
+which verl does when it reads `model.external_lib`. verl needs a separate environment; see scripts/test_verl.sh.
+
+Shapes: L tokens of a trajectory, P patches, n images.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import Encoder
 from seer.protocol.geometry import VisionGeometry
 from train.config import LossWeights
-from train.data.dataset import Recipe, Rejection, Sample, make_sample, open_trajectories
+from train.data.dataset import Recipe, RejectedTrajectory, TrainingSample, make_sample, open_trajectories
 from train.data.pages import pictures_of
 from train.planning.flops import flops_model
 
 
 class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
-    """Trajectories for verl's SFT trainer: ids, four-row positions, float loss mask, patches.
+    """Trajectories for verl's SFT trainer: ids, positions in four rows, float loss mask, patches.
 
-    `parquet_files` are folders of shards (or .jsonl files). Samples that are rejected are left out at construction, counted:
-    verl wants every index to hold one. `config.seer` may give `weights` (by loss class) and `drop_turns`.
+    `parquet_files` are folders of shards or .jsonl files; verl fixes the argument's name. `config.seer` may have `weights`
+    (by loss class) and `drop_turns`. Rejected trajectories are removed and counted at construction, because verl expects a
+    sample at every index.
+
+    Raises ConfigError for a padding mode other than no_padding, InputError if every trajectory is rejected.
     """
 
     def __init__(
@@ -44,7 +49,9 @@ class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
     ) -> None:
         settings = config or {}
         if str(settings.get("pad_mode", "no_padding")) != "no_padding":
-            raise ConfigError(f"SeerDataset packs: data.pad_mode must be no_padding, got {settings.get('pad_mode')}")
+            raise ConfigError(
+                f"data.pad_mode = {settings.get('pad_mode')}: must be no_padding, since SeerDataset packs samples"
+            )
         ours = settings.get("seer") or {}
         self.recipe = Recipe(
             encoder=Encoder(tokenizer, processor_geometry(processor)),
@@ -57,28 +64,28 @@ class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
         self.sets = [open_trajectories(path) for path in paths]
         places = [(chosen, index) for chosen, items in enumerate(self.sets) for index in range(len(items))]
         places = places[:max_samples] if max_samples > 0 else places
-        self.places = [place for place in places if not isinstance(self._make(place), Rejection)]
+        self.places = [place for place in places if not isinstance(self._make(place), RejectedTrajectory)]
         self.rejected = len(places) - len(self.places)
         if not self.places:
             raise InputError(f"all {len(places)} trajectories of {paths} were rejected; raise data.max_length")
         if self.rejected:
-            print(f"{self.rejected} of {len(places)} trajectories left out: over-long, or nothing to learn")
+            print(f"{self.rejected} of {len(places)} trajectories left out: too long, or without a learned token")
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         sample = self._make(self.places[index])
-        assert isinstance(sample, Sample), "rejected samples were left out at construction"
+        assert isinstance(sample, TrainingSample), "rejected samples were left out at construction"
         return as_item(sample, self.recipe)
 
-    def _make(self, place: tuple[int, int]) -> Sample | Rejection:
+    def _make(self, place: tuple[int, int]) -> TrainingSample | RejectedTrajectory:
         chosen, index = place
         return make_sample(self.sets[chosen][index], self.recipe, pictures_of(self.sets[chosen], index))
 
 
-def as_item(sample: Sample, recipe: Recipe) -> dict[str, Any]:
-    """A sample in verl's terms. Row 0 of the positions counts tokens, rows 1 to 3 are M-RoPE."""
+def as_item(sample: TrainingSample, recipe: Recipe) -> dict[str, Any]:
+    """A sample as verl's tensors. Positions are int64 (4, L): row 0 counts tokens, rows 1 to 3 are M-RoPE."""
     rows = np.concatenate([np.arange(len(sample))[None], sample.positions]).astype(np.int64)
     item: dict[str, Any] = {
         "input_ids": torch.from_numpy(sample.ids.astype(np.int64)),
@@ -94,17 +101,20 @@ def as_item(sample: Sample, recipe: Recipe) -> dict[str, Any]:
 
 
 def float_patches(patches: np.ndarray, geometry: VisionGeometry, scaling: PixelScaling) -> np.ndarray:
-    """Byte patches → what transformers' vision tower takes: float32 (P, 3 · frames · patch · patch)."""
+    """Convert byte patches to the input of transformers' vision tower: float32 (P, 3 · frames · patch · patch)."""
     pixels = geometry.patch_px**2
     channels = patches.reshape(len(patches), patches.shape[1] // pixels, pixels)
     mean, std = (np.array(values, np.float32)[:, None] for values in (scaling.mean, scaling.std))
-    scaled = (channels.astype(np.float32) / 255 - mean) / std  # grey spreads over three channels
+    scaled = (channels.astype(np.float32) / 255 - mean) / std  # broadcasts grey to three channels
     return np.repeat(scaled[:, :, None], geometry.frames, 2).reshape(len(patches), 3 * geometry.frames * pixels)
 
 
 def processor_geometry(processor: Any) -> VisionGeometry:
+    """The vision geometry of a processor of transformers. Raises ConfigError without a processor."""
     if processor is None:
-        raise ConfigError("SeerDataset needs the model's processor: give a checkpoint folder that holds one")
+        raise ConfigError(
+            "SeerDataset needs the model's processor, got none; use a checkpoint folder with a preprocessor_config.json"
+        )
     image = processor.image_processor
     size = {key: getattr(image.size, key, None) for key in ("shortest_edge", "longest_edge")}
     defaults = VisionGeometry()
@@ -118,6 +128,7 @@ def processor_geometry(processor: Any) -> VisionGeometry:
 
 
 def processor_scaling(processor: Any) -> PixelScaling:
+    """The pixel scaling of a processor of transformers."""
     image = processor.image_processor
     return PixelScaling(mean=tuple(image.image_mean), std=tuple(image.image_std))
 
@@ -134,9 +145,13 @@ def input_embeds(
     image_grid_thw: torch.Tensor | None = None,
     video_grid_thw: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Embeddings with pictures put in, for verl's forward. Without pictures the tower looks at one blank token, weighted 0."""
+    """Embeddings with image features inserted, for verl's forward. Replaces verl's `_get_input_embeds`.
+
+    Without pictures, the vision tower runs on one blank token with weight 0, so that every rank takes part in its
+    collectives. Raises InputError for videos, and if placeholders and image features differ in number.
+    """
     if pixel_values_videos is not None or video_grid_thw is not None:
-        raise InputError("videos are not supported; give page images")
+        raise InputError("the batch has videos, which are not supported; give page images")
     embeds = model.get_input_embeddings()(input_ids)
     visual = model.visual
     if pixel_values is None:
@@ -146,17 +161,23 @@ def input_embeds(
         blank = torch.zeros((merge**2, width), dtype=visual.dtype, device=embeds.device)
         grid = torch.tensor([[1, merge, merge]], device=embeds.device)
         return embeds + 0.0 * visual(blank, grid_thw=grid).pooler_output.mean(), attention_mask
-    seen = visual(pixel_values.to(visual.dtype), grid_thw=image_grid_thw).pooler_output
+    features = visual(pixel_values.to(visual.dtype), grid_thw=image_grid_thw).pooler_output
     places = (input_ids == model.config.image_token_id)[..., None].expand_as(embeds)
-    if int(places[..., 0].sum()) != len(seen):
-        raise InputError(f"{int(places[..., 0].sum())} image placeholders for {len(seen)} image features")
-    return embeds.masked_scatter(places, seen.to(embeds.dtype)), attention_mask
+    if int(places[..., 0].sum()) != len(features):
+        raise InputError(
+            f"{int(places[..., 0].sum())} image placeholders for {len(features)} image features: must be equal; encode the "
+            "text and the pages of a sample together"
+        )
+    return embeds.masked_scatter(places, features.to(embeds.dtype)), attention_mask
 
 
 def estimate_flops(
     config: Any, tokens_sum: float, batch_seqlens: Sequence[int], delta_time: float, **more: Any
 ) -> float:
-    """TFLOP a second of a GLM-4V model for verl's counter; vision counted where verl tells the sizes of the images."""
+    """TFLOP per second of a GLM-4V model, for verl's counter. Vision is counted if verl passes `images_seqlens`.
+
+    `tokens_sum` and `batch_seqlens` are the total and the single sequence lengths; `delta_time` is in seconds.
+    """
     images: Sequence[int] = more.get("images_seqlens") or ()
     total = flops_model(config).of(
         tokens=int(tokens_sum),
@@ -169,7 +190,7 @@ def estimate_flops(
 
 
 def patch(modules: Mapping[str, Any]) -> None:
-    """Put our pieces into verl's modules `glm4v` and `flops_counter`."""
+    """Install our embeddings and FLOPs estimator in verl's modules `glm4v` and `flops_counter`."""
     modules["glm4v"]._get_input_embeds = input_embeds
     modules["flops_counter"].ESTIMATE_FUNC["glm4v"] = estimate_flops
 
@@ -179,7 +200,7 @@ def _patch_installed_verl() -> None:
         from verl.models.transformers import glm4v
         from verl.utils import flops_counter
     except ImportError:
-        return  # the dataset's pieces can be used, and tested, without verl
+        return  # without verl, this module can still be imported and tested
     patch({"glm4v": glm4v, "flops_counter": flops_counter})
 
 

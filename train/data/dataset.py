@@ -1,10 +1,11 @@
-"""Trajectories → samples: token ids, loss weights, positions and patches, all aligned, nothing ever cut.
+"""Turn trajectories into training samples: token ids, loss weights, positions and patches, all aligned and never truncated.
 
     dataset = TrajectoryDataset(trajectories, recipe)
-    sample = dataset[3]                      # a Sample, or a Rejection that has been counted
+    sample = dataset[3]                      # a TrainingSample, or a RejectedTrajectory that has been counted
 
-Ids come from the one encoder; weights follow loss classes of ids, never strings.
-Shapes: L tokens, n images, P patches.
+Ids come from the encoder that inference uses. Weights follow the loss class of each id; no string is searched.
+
+Shapes: L tokens, n images, P patches, X bytes of a patch.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from train.data.pixels import byte_patches, join_patches
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One trajectory, ready to be packed. Every field of length L is aligned with `ids`."""
+class TrainingSample:
+    """One encoded trajectory, ready for packing. Every field of length L is aligned with `ids`."""
 
     id: str
     ids: np.ndarray
@@ -36,7 +37,7 @@ class Sample:
     classes: np.ndarray
     """uint8 (L,): index into seer.protocol.encoding.CLASSES"""
     weights: np.ndarray
-    """float32 (L,): weight of the loss of *predicting* this token"""
+    """float32 (L,): loss weight of the *prediction* of this token"""
     positions: np.ndarray
     """int32 (3, L): M-RoPE"""
     types: np.ndarray
@@ -44,12 +45,12 @@ class Sample:
     grid: np.ndarray
     """int64 (n, 3): frames, rows, columns of patches"""
     patches: np.ndarray
-    """uint8 (P, pixels)"""
+    """uint8 (P, X)"""
 
     def __post_init__(self) -> None:
         lengths = {self.classes.shape[0], self.weights.shape[0], self.positions.shape[1], self.types.shape[0]}
-        assert lengths == {len(self.ids)}, f"sample '{self.id}': fields of lengths {lengths} beside {len(self.ids)} ids"
-        assert self.weights[0] == 0, f"sample '{self.id}': the first token has no predecessor to learn it from"
+        assert lengths == {len(self.ids)}, f"sample '{self.id}': fields of lengths {lengths} for {len(self.ids)} ids"
+        assert self.weights[0] == 0, f"sample '{self.id}': no token predicts the first one, so its weight must be 0"
         assert len(self.patches) == int(self.grid.prod(1).sum()), f"sample '{self.id}': patches do not fill its grids"
 
     def __len__(self) -> int:
@@ -61,12 +62,13 @@ class Sample:
 
     @property
     def num_bytes(self) -> int:
+        """Memory that the arrays take, for the cache's limit."""
         return sum(getattr(self, field.name).nbytes for field in fields(self) if field.name != "id")
 
 
 @dataclass(frozen=True)
-class Rejection:
-    """A trajectory that is not trained on, and why."""
+class RejectedTrajectory:
+    """A trajectory that is left out of training, with the reason. The run counts it."""
 
     id: str
     reason: Literal["over_long", "nothing_to_learn"]
@@ -75,7 +77,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How trajectories become samples."""
+    """Settings that turn a trajectory into a sample."""
 
     encoder: Encoder
     scaling: PixelScaling
@@ -88,9 +90,17 @@ class Recipe:
         return np.array([self.weights.of(loss_class) for loss_class in CLASSES], np.float32)
 
 
-def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes] = ()) -> Sample | Rejection:
-    """Encode one trajectory with the pages it shows: `pictures`, its pages as PNG, where it came with them, else drawn from
-    its source. Pages of a rejected one are not drawn."""
+def make_sample(
+    trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes] = ()
+) -> TrainingSample | RejectedTrajectory:
+    """Encode one trajectory with the pages that it shows.
+
+    `pictures` are the pages as PNG, if the set stores them; without them, pages are rendered from the trajectory's source.
+    Pages of a rejected trajectory are not rendered.
+
+    Raises InputError if the trajectory shows a page that it does not have, a stored picture is damaged, or its turns cannot
+    be encoded.
+    """
     turns = without_turns(trajectory.turns, recipe.drop_turns)
     pages = embedded_pages(trajectory, turns, pictures) if pictures else shown_pages(trajectory, turns)
     encoded = encode_turns(turns, pages, recipe.encoder, trajectory.id)
@@ -98,13 +108,14 @@ def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes
         detail = (
             f"{len(encoded)} tokens, {encoded.vision_tokens} of them vision; at most {recipe.max_tokens} are allowed"
         )
-        return Rejection(trajectory.id, "over_long", detail)
+        return RejectedTrajectory(trajectory.id, "over_long", detail)
     weights = recipe.weight_table()[encoded.classes]
     if not weights.any():
-        return Rejection(trajectory.id, "nothing_to_learn", "no token has a loss weight above 0")
+        return RejectedTrajectory(trajectory.id, "nothing_to_learn", "no token has a loss weight above 0")
+    # Only an accepted trajectory gets this far: drawing its pages is the expensive part.
     geometry = recipe.encoder.geometry
     parts = [byte_patches(pages[s.page].image(), s, geometry, recipe.scaling.resample) for s in encoded.slots]
-    return Sample(
+    return TrainingSample(
         id=trajectory.id,
         ids=encoded.ids,
         classes=encoded.classes,
@@ -117,7 +128,7 @@ def make_sample(trajectory: Trajectory, recipe: Recipe, pictures: Sequence[bytes
 
 
 def without_turns(turns: Sequence[Turn], dropped: Collection[str]) -> list[Turn]:
-    """The other turns; reasoning that calls no longer part becomes one."""
+    """The turns whose kind is not in `dropped`. Think turns that become neighbours are joined into one."""
     kept: list[Turn] = []
     for turn in turns:
         if turn.kind in dropped:
@@ -129,6 +140,7 @@ def without_turns(turns: Sequence[Turn], dropped: Collection[str]) -> list[Turn]
 
 
 def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder: Encoder, name: str) -> Encoded:
+    """Encode turns with the sizes of their pages. Raises InputError, which names the trajectory, if that fails."""
     sizes = {number: (page.width_px, page.height_px) for number, page in pages.items()}
     try:
         return encoder.encode(turns, sizes)
@@ -137,7 +149,10 @@ def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder:
 
 
 class TrajectoryDataset:
-    """Samples by index, encoded when first asked for and kept in memory up to a limit."""
+    """Samples by index, encoded on first use and cached in memory up to `cache_bytes`.
+
+    `over_long` is the policy for trajectories above the recipe's token limit: reject and count them, or raise InputError.
+    """
 
     def __init__(
         self,
@@ -151,19 +166,19 @@ class TrajectoryDataset:
         self.trajectories, self.recipe, self.name = trajectories, recipe, name
         self.over_long, self.cache_bytes = over_long, cache_bytes
         self.rejected: Counter[str] = Counter()
-        """How often each reason kept a sample out, repeats in later epochs included."""
-        self._cache: OrderedDict[int, Sample | Rejection] = OrderedDict()
+        """Rejections by reason, repeats in later epochs included."""
+        self._cache: OrderedDict[int, TrainingSample | RejectedTrajectory] = OrderedDict()
         self._cached_bytes = 0
 
     def __len__(self) -> int:
         return len(self.trajectories)
 
-    def __getitem__(self, index: int) -> Sample | Rejection:
+    def __getitem__(self, index: int) -> TrainingSample | RejectedTrajectory:
         result = self._cache.get(index)
         if result is None:
             result = make_sample(self.trajectories[index], self.recipe, pictures_of(self.trajectories, index))
             self._keep(index, result)
-        if isinstance(result, Rejection):
+        if isinstance(result, RejectedTrajectory):
             if self.over_long == "refuse" and result.reason == "over_long":
                 raise InputError(
                     f"trajectory '{result.id}' of {self.name}: {result.detail}; raise batching.max_tokens, build shorter "
@@ -172,18 +187,22 @@ class TrajectoryDataset:
             self.rejected[result.reason] += 1
         return result
 
-    def _keep(self, index: int, result: Sample | Rejection) -> None:
-        size = result.num_bytes if isinstance(result, Sample) else 0
-        if self._cached_bytes + size <= self.cache_bytes:  # first come, first kept: a cyclic visit would defeat an LRU
+    def _keep(self, index: int, result: TrainingSample | RejectedTrajectory) -> None:
+        size = result.num_bytes if isinstance(result, TrainingSample) else 0
+        # The first samples stay. An LRU cache would evict every sample just before the next epoch needs it.
+        if self._cached_bytes + size <= self.cache_bytes:
             self._cache[index] = result
             self._cached_bytes += size
 
 
-# ── Opening what a configuration names ───────────────────────────────────────────────────────────
+# ── Opening the configured sets ──────────────────────────────────────────────────────────────────
 
 
 class JsonLines(Sequence[Trajectory]):
-    """A .jsonl file with one trajectory a line: validated at once, kept in memory. For small sets."""
+    """A .jsonl file with one trajectory per line, validated when opened and kept in memory. For small sets.
+
+    Raises InputError, which names the line, if a line is not a trajectory.
+    """
 
     def __init__(self, path: Path) -> None:
         self.items: list[Trajectory] = []
@@ -207,7 +226,7 @@ class JsonLines(Sequence[Trajectory]):
 
     @property
     def digest(self) -> str:
-        """Identifies the content."""
+        """sha256 of the content, as hex."""
         import hashlib
 
         joined = hashlib.sha256()
@@ -217,7 +236,7 @@ class JsonLines(Sequence[Trajectory]):
 
 
 def open_trajectories(path: str | Path) -> Sequence[Trajectory]:
-    """A folder of shards or a .jsonl file. Raises InputError where there is neither."""
+    """Open a folder of shards or a .jsonl file. Raises InputError if `path` is neither."""
     where = Path(path)
     if where.is_dir():
         from seer.shards.reader import ShardSet
@@ -229,13 +248,13 @@ def open_trajectories(path: str | Path) -> Sequence[Trajectory]:
 
 
 def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe) -> list[TrajectoryDataset]:
-    """The data sets of a configuration, in its order."""
+    """Open the data sets of a configuration, in its order; they share the cache equally. Raises InputError if one is empty."""
     cache_bytes = data.cache_mib * 2**20 // max(1, len(sets))
     opened = []
     for entry in sets:
         trajectories = open_trajectories(entry.path)
         if len(trajectories) == 0:
-            raise InputError(f"'{entry.path}' holds no trajectories; build some first")
+            raise InputError(f"'{entry.path}' has no trajectories; build some first")
         if entry.max_samples is not None and entry.max_samples < len(trajectories):
             trajectories = Head(trajectories, entry.max_samples)
         opened.append(
@@ -245,7 +264,7 @@ def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe) -> li
 
 
 class Head(Sequence[Trajectory]):
-    """The first so many of a sequence, without copying it."""
+    """The first `size` trajectories of a sequence, without a copy."""
 
     def __init__(self, items: Sequence[Trajectory], size: int) -> None:
         self.items, self.size = items, size
@@ -267,8 +286,9 @@ class Head(Sequence[Trajectory]):
 
     @property
     def digest(self) -> str:
-        """Identifies the content, by that of the whole."""
+        """The digest of the whole sequence. The number of trajectories tells parts of one sequence apart."""
         return str(getattr(self.items, "digest", ""))
 
     def pages_png(self, index: int) -> Sequence[bytes]:
+        """The stored pages of a trajectory as PNG; empty if the set stores none."""
         return pictures_of(self.items, index)

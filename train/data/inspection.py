@@ -1,6 +1,6 @@
-"""What `seer-train inspect` shows: every token of a sample with its class and its weight, in the terminal or as HTML.
+"""The output of `seer-train inspect`: every token of a sample with its class and weight, in the terminal or as HTML.
 
-Everything that comes from data is escaped: a document cannot colour the terminal or write a tag.
+All text from data is escaped, so a document can neither send control sequences to the terminal nor write HTML.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from seer.protocol.encoding import CLASSES, Encoder
 from seer.schema import LossClass
 from seer.web.components import callout, loss_legend, loss_span, loss_text, note_line
 from seer.web.html import Html, element, fragment, render_page
-from train.data.dataset import Rejection, Sample
+from train.data.dataset import RejectedTrajectory, TrainingSample
 
 COLOURS = {
     LossClass.PROMPT: "bright_black",
@@ -28,7 +28,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Span:
-    """Tokens of one class and weight, side by side."""
+    """Consecutive tokens of one class and weight."""
 
     text: str
     loss_class: LossClass
@@ -36,8 +36,8 @@ class Span:
     tokens: int
 
 
-def spans(sample: Sample, encoder: Encoder) -> list[Span]:
-    """A sample as runs of like tokens; a page's placeholders become one mark."""
+def spans(sample: TrainingSample, encoder: Encoder) -> list[Span]:
+    """Group a sample's tokens into spans of equal class, weight and type; the placeholders of a page become one mark."""
     found: list[Span] = []
     start, count = 0, len(sample)
     while start < count:
@@ -52,12 +52,12 @@ def spans(sample: Sample, encoder: Encoder) -> list[Span]:
     return found
 
 
-def _alike(sample: Sample, first: int, other: int) -> bool:
+def _alike(sample: TrainingSample, first: int, other: int) -> bool:
     return all(field[first] == field[other] for field in (sample.classes, sample.weights, sample.types))
 
 
 def visible(text: str) -> str:
-    """Control characters as visible signs: no escape sequence reaches the terminal."""
+    """Replace control characters by visible signs, so that no escape sequence reaches the terminal."""
     signs = {"\n": "⏎\n", "\t": "⇥\t"}
     return "".join(
         signs.get(c) or (c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}")
@@ -65,15 +65,15 @@ def visible(text: str) -> str:
     )
 
 
-def to_terminal(results: Iterable[Sample | Rejection], encoder: Encoder) -> None:
-    """Print samples, coloured by class; learned tokens are underlined."""
+def to_terminal(results: Iterable[TrainingSample | RejectedTrajectory], encoder: Encoder) -> None:
+    """Print samples to the terminal, coloured by class, with learned tokens underlined."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     console.print(Text.assemble(*((f" {c.value} ", COLOURS[c] + " reverse") for c in CLASSES)))
     for result in results:
-        if isinstance(result, Rejection):
+        if isinstance(result, RejectedTrajectory):
             console.print(Text(f"\n── {visible(result.id)}: rejected, {result.reason}: {result.detail}", "red"))
             continue
         console.print(Text(f"\n── {visible(result.id)}: {describe(result)}", "bold"))
@@ -84,7 +84,8 @@ def to_terminal(results: Iterable[Sample | Rejection], encoder: Encoder) -> None
         console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def describe(sample: Sample) -> str:
+def describe(sample: TrainingSample) -> str:
+    """One line of counts: tokens, vision tokens, pages, learned tokens, and the sum of weights."""
     learned = int((sample.weights > 0).sum())
     return (
         f"{len(sample)} tokens, {sample.vision_tokens} of them vision in {len(sample.grid)} pages; {learned} learned "
@@ -92,7 +93,7 @@ def describe(sample: Sample) -> str:
     )
 
 
-def to_html(results: Sequence[Sample | Rejection], encoder: Encoder) -> str:
+def to_html(results: Sequence[TrainingSample | RejectedTrajectory], encoder: Encoder) -> str:
     """Render samples as a self-contained page: learned tokens are underlined, and tooltips give class and weight."""
     return render_page(
         "Samples, token by token",
@@ -102,9 +103,9 @@ def to_html(results: Sequence[Sample | Rejection], encoder: Encoder) -> str:
     )
 
 
-def _sample_html(result: Sample | Rejection, encoder: Encoder) -> Html:
+def _sample_html(result: TrainingSample | RejectedTrajectory, encoder: Encoder) -> Html:
     heading = element("h2", visible(result.id))
-    if isinstance(result, Rejection):
+    if isinstance(result, RejectedTrajectory):
         return fragment(heading, callout(f"rejected, {result.reason}: {result.detail}", tone="bad"))
     return fragment(heading, note_line(describe(result)), loss_text(map(_span_html, spans(result, encoder))))
 

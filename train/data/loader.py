@@ -1,9 +1,9 @@
 """A rank's micro-batches, step by step, prepared ahead by a background thread.
 
     loader = StepLoader(datasets, plan, batching, world_rank, world_ranks, prefetch=2)
-    data = loader.take(step)                 # StepData; any step may be asked for, in order is quick
+    data = loader.take(step)                 # StepData of any step; steps in ascending order are prefetched
 
-Rendering, encoding, packing and collating happen in the thread; what a step holds depends on its number alone.
+Rendering, encoding, packing and collating happen in the thread. The content of a step depends on its number alone.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 
 from train.config import BatchingConfig
 from train.data.collate import Batch, collate
-from train.data.dataset import Rejection, Sample, TrajectoryDataset
+from train.data.dataset import RejectedTrajectory, TrainingSample, TrajectoryDataset
 from train.data.packing import pack
 from train.data.sampler import SamplePlan
 
 
 @dataclass
 class StepData:
-    """What one rank trains on in one step."""
+    """The data of one rank in one step."""
 
     batches: list[Batch]
     rejected: int
     wait_s: float = 0.0
-    """How long the training thread stood waiting for it."""
+    """Time that the training thread waited for this step."""
 
     @property
     def weight_sum(self) -> float:
@@ -36,7 +36,10 @@ class StepData:
 
 
 class StepLoader:
-    """Steps by number."""
+    """Micro-batches of one rank, by step number.
+
+    `prefetch` is the number of steps prepared ahead in a background thread; 0 prepares each step when it is taken.
+    """
 
     def __init__(
         self,
@@ -53,11 +56,12 @@ class StepLoader:
         self._ahead: OrderedDict[int, Future[StepData]] = OrderedDict()
 
     def take(self, step: int) -> StepData:
-        """The data of a step; the next ones start being prepared. Errors of the background thread surface here."""
+        """Return the data of a step and start preparing the next ones. Errors of the background thread are raised here."""
         started = time.perf_counter()
         if self._pool is None:
             data = self.prepare(step)
         else:
+            # A step that was prepared ahead is not submitted twice; after a jump, all of the window is new.
             for ahead in range(step, step + self.prefetch + 1):
                 if ahead not in self._ahead:
                     self._ahead[ahead] = self._pool.submit(self.prepare, ahead)
@@ -66,11 +70,11 @@ class StepLoader:
         return data
 
     def prepare(self, step: int) -> StepData:
-        """Draw, encode, pack, collate."""
+        """Draw the step's trajectories, encode, pack and collate them."""
         indices = self.plan.indices(step, self.rank, self.ranks)
         results = [self.datasets[chosen][index] for chosen, index in indices]
-        samples = [result for result in results if isinstance(result, Sample)]
-        rejected = sum(isinstance(result, Rejection) for result in results)
+        samples = [result for result in results if isinstance(result, TrainingSample)]
+        rejected = sum(isinstance(result, RejectedTrajectory) for result in results)
         return StepData(make_batches(samples, self.batching, self._pixels_per_patch), rejected)
 
     @property
@@ -78,12 +82,13 @@ class StepLoader:
         return self.datasets[0].recipe.encoder.geometry.patch_px ** 2
 
     def close(self) -> None:
+        """Stop the background thread after the step that it is preparing; drop the steps that have not begun."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def make_batches(samples: Sequence[Sample], batching: BatchingConfig, pixels_per_patch: int) -> list[Batch]:
-    """Samples → packed micro-batches under the token budget."""
+def make_batches(samples: Sequence[TrainingSample], batching: BatchingConfig, pixels_per_patch: int) -> list[Batch]:
+    """Pack samples into micro-batches of at most `batching.budget_tokens` tokens, or one sample each if packing is off."""
     if batching.packing == "single":
         return [collate([sample], pixels_per_patch) for sample in samples]
     groups = pack([len(sample) for sample in samples], batching.budget_tokens)

@@ -1,8 +1,8 @@
-"""Which samples share a forward pass, and how attention walks over them. Pure integers.
+"""Decide which samples share a forward pass, and how attention groups them. Integer arithmetic only.
 
-A micro-batch is one row of tokens: samples laid end to end, no padding. Everything but attention works on that row as it
-stands. Attention works on runs of it: neighbours of equal length, as one rectangle. What is laid out in order of length
-makes few and large runs.
+A micro-batch is one row of tokens: samples laid end to end, without padding. All operations except attention work on the
+row as it is. Attention works on runs: neighbouring segments of equal length, which form one rectangular tensor. Sorting by
+length makes runs few and large.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from itertools import groupby
 
 
 def pack(lengths: Sequence[int], budget_tokens: int) -> list[list[int]]:
-    """Indices of samples → micro-batches of at most `budget_tokens`: longest first, each into the fullest that has room.
+    """Distribute samples over micro-batches of at most `budget_tokens` tokens.
 
-    Within a batch too the longest come first, so that equal lengths are neighbours. The same lengths give the same
-    batches. Raises ValueError where a sample exceeds the budget.
+    Returns the sample indices of each batch. This is best-fit decreasing: samples go longest first, each into the fullest
+    batch with room for it. Within a batch the longest come first as well, so equal lengths are neighbours. The result is a
+    pure function of the lengths.
+
+    Raises ValueError if a sample is longer than the budget.
     """
+    # The index breaks ties, so that the order is the same in every run.
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     batches: list[list[int]] = []
-    rooms: list[int] = []
+    rooms: list[int] = []  # tokens still free in each batch
     for i in order:
         if lengths[i] > budget_tokens:
             raise ValueError(
@@ -37,8 +41,13 @@ def pack(lengths: Sequence[int], budget_tokens: int) -> list[list[int]]:
 
 
 Runs = tuple[tuple[int, int], ...]
-"""Segments of a row, end to end: (how many, how long) of each run of equal neighbours."""
+"""The segments of a row in order: (count, length) of each run of neighbours of equal length."""
 
 
 def runs_of(lengths: Sequence[int]) -> Runs:
+    """Group consecutive equal lengths.
+
+    >>> runs_of([5, 5, 3, 5])
+    ((2, 5), (1, 3), (1, 5))
+    """
     return tuple((len(list(alike)), length) for length, alike in groupby(lengths))

@@ -1,4 +1,4 @@
-"""The pages that a conversation shows: drawn again from its source, or as the set stores them."""
+"""The pages that a conversation shows: rendered from its source, or decoded from pictures that the set stores."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from seer.schema import Trajectory, Turn
 
 
 def pictures_of(trajectories: Sequence[Trajectory], index: int) -> Sequence[bytes]:
-    """The PNG pages that a set stores beside a trajectory; empty where it stores none."""
+    """The pages of a trajectory as PNG, if the set stores them; empty otherwise."""
     stored = getattr(trajectories, "pages_png", None)
     return stored(index) if stored else ()
 
 
 class ShownPage(Protocol):
-    """A page of a size, and its picture when asked."""
+    """A page with its size; the picture is made by `image`."""
 
     @property
     def width_px(self) -> int: ...
     @property
     def height_px(self) -> int: ...
-    def image(self) -> np.ndarray: ...
+    def image(self) -> np.ndarray:
+        """The picture as uint8, (height, width) or (height, width, 3)."""
 
 
 def shown_pages(trajectory: Trajectory, turns: Sequence[Turn]) -> Mapping[int, ShownPage]:
-    """The pages that a conversation shows as pictures, by number. Laid out now, drawn when asked."""
+    """The pages that a conversation shows as pictures, by number. Layout happens here, drawing in `image`.
+
+    Raises InputError if a turn shows a page that the source does not have.
+    """
     wanted = _numbers_shown(turns)
     if not wanted:
         return {}
@@ -41,14 +45,17 @@ def shown_pages(trajectory: Trajectory, turns: Sequence[Turn]) -> Mapping[int, S
 
 
 def embedded_pages(trajectory: Trajectory, turns: Sequence[Turn], pictures: Sequence[bytes]) -> Mapping[int, ShownPage]:
-    """The same from the PNG that were stored with it."""
+    """The pages that a conversation shows, by number, from PNG stored with the trajectory.
+
+    Raises InputError if a turn shows a page without a stored picture, or a picture is damaged.
+    """
     wanted = _numbers_shown(turns)
-    _check_numbers(trajectory, wanted, len(pictures), "{} came with it")
+    _check_numbers(trajectory, wanted, len(pictures), "the set stores {} of its pages")
     return {page: EmbeddedPage(pictures[page - 1], f"page {page} of trajectory '{trajectory.id}'") for page in wanted}
 
 
 class EmbeddedPage:
-    """A stored PNG. Raises InputError where it is none."""
+    """A page stored as PNG. Raises InputError if the bytes are not a readable picture."""
 
     def __init__(self, png: bytes, name: str) -> None:
         from PIL import Image, UnidentifiedImageError
@@ -61,10 +68,10 @@ class EmbeddedPage:
         self.width_px, self.height_px = self._image.size
 
     def image(self) -> np.ndarray:
-        """uint8 (height, width), or (height, width, 3) where it has colour."""
+        """uint8 (height, width), or (height, width, 3) for a coloured page. Raises InputError if its data is damaged."""
         try:
             return np.asarray(self._image if self._image.mode in ("L", "RGB") else self._image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on broken data
+        except (OSError, SyntaxError, ValueError) as error:  # Pillow raises these on damaged data
             raise InputError(f"{self._name} cannot be read as a picture: {error}; build the set again") from None
 
 

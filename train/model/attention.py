@@ -1,12 +1,13 @@
-"""Attention over a packed row of segments, none of which sees another. Exact, without mask or padding, on any device.
+"""Attention within each segment of a packed row: exact, without mask or padding, on any device.
 
-Takes the place of transformers' attention classes; weights keep their names and shapes. What is small there is one large
-operation here: one projection for q, k and v (on a CPU; elsewhere the joined weights' memory would cost more than launches),
-one complex product to rotate them, one call for neighbours of equal length.
+The classes replace those of transformers; weights keep their names and shapes. Many small operations become a few large
+ones: one projection for q, k and v, one complex product for the rotary embedding, and one attention call for each run of
+segments of equal length. The joined projection is used on a CPU only; on a GPU, the memory of the joined weights would cost
+more than the kernel launches that it saves.
 
-Shapes: H heads, K key heads, L tokens of the row, B segments of a run, T their length, D head size, R rotated pairs.
+Shapes: H heads, K key/value heads, L tokens of the row, B segments of a run, T their length, D head size, R rotated pairs.
 """
-# ruff: noqa: N803  shape-suffixed names are meant
+# ruff: noqa: N803  shape-suffixed names are intended
 
 from __future__ import annotations
 
@@ -30,15 +31,22 @@ NAME = "seer_grouped"
 
 @torch.compiler.disable
 def grouped_attention(
-    qkv_LHD: torch.Tensor, turns_LR: torch.Tensor, runs: Runs, *, kv_heads: int, causal: bool, scale: float
+    qkv_LHD: torch.Tensor, rotations_LR: torch.Tensor, runs: Runs, *, kv_heads: int, causal: bool, scale: float
 ) -> torch.Tensor:
-    """Heads of q, k and v side by side in, (L, H, D) out; fewer key than query heads are shared."""
+    """Attention within each segment of a packed row.
+
+    `qkv_LHD` holds the heads of q, k and v in one tensor (L, H + 2 K, D). `rotations_LR` are complex rotary factors of q and
+    k. `runs` describes the segments of the row, in order. With fewer key than query heads, keys are shared by groups.
+
+    Returns (L, H, D).
+    """
     heads = qkv_LHD.shape[1] - 2 * kv_heads
     qk_LHD, v_LKD = qkv_LHD.split([heads + kv_heads, kv_heads], 1)
-    q_LHD, k_LKD = turned(qk_LHD, turns_LR).split([heads, kv_heads], 1)
+    q_LHD, k_LKD = rotate(qk_LHD, rotations_LR).split([heads, kv_heads], 1)
     rows = [count * length for count, length in runs]
     parts = zip(*(x.split(rows) for x in (q_LHD, k_LKD, v_LKD)), strict=True)
     outs = []
+    # The segments of a run have equal length, so they form a rectangle: B becomes the batch dimension, and nothing is padded.
     for run, part in zip(runs, parts, strict=True):
         q, k, v = (x.unflatten(0, run).transpose(1, 2) for x in part)  # (B, H, T, D)
         out = functional.scaled_dot_product_attention(
@@ -48,32 +56,41 @@ def grouped_attention(
     return torch.cat(outs)
 
 
-def turned(x_LHD: torch.Tensor, turns_LR: torch.Tensor) -> torch.Tensor:
-    """Rotary positions: the first R pairs of neighbouring values, as complex numbers, times one turn each."""
-    rotated, rest = x_LHD[..., : 2 * turns_LR.shape[1]], x_LHD[..., 2 * turns_LR.shape[1] :]
+def rotate(x_LHD: torch.Tensor, rotations_LR: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding: multiply the first R pairs of neighbouring values, as complex numbers, by `rotations_LR`.
+
+    The product is in fp32. Values after the first 2 R are unchanged.
+    """
+    rotated, rest = x_LHD[..., : 2 * rotations_LR.shape[1]], x_LHD[..., 2 * rotations_LR.shape[1] :]
     pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2)))
-    rotated = torch.view_as_real(pairs * turns_LR[:, None]).flatten(-2).to(x_LHD.dtype)
+    rotated = torch.view_as_real(pairs * rotations_LR[:, None]).flatten(-2).to(x_LHD.dtype)
     return torch.cat([rotated, rest], -1) if rest.shape[-1] else rotated
 
 
-class TextTurns(Glm4vTextRotaryEmbedding):
-    """Rotary angles of the packed row as complex numbers (L, R), as long as the kind of rotation scales them (yarn does)."""
+class TextRotations(Glm4vTextRotaryEmbedding):
+    """Rotary factors of the packed row as complex numbers (L, R).
+
+    Their magnitude is the attention scaling of the rope type: 1 for most types, another value for yarn.
+    """
 
     @torch.no_grad()
     @dynamic_rope_update
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """`position_ids` is int64 (3, 1, L): frame, row and column of each token (M-RoPE)."""
         angles_3LR = position_ids[:, 0, :, None].float() * self.inv_freq.float()
+        # M-RoPE divides the R frequencies into sections; section i takes its angles from axis i mod 3.
         sections = angles_3LR.split(self.mrope_section, -1)
         angles_LR = torch.cat([section[number % 3] for number, section in enumerate(sections)], -1)
         return torch.polar(torch.full_like(angles_LR, self.attention_scaling), angles_LR)
 
 
 class GroupedTextAttention(Glm4vTextAttention):
-    """Attention within each sample."""
+    """Causal attention within each sample of the packed row."""
 
     def forward(  # type: ignore[override]
         self, hidden_states: torch.Tensor, position_embeddings: torch.Tensor, text_runs: Runs, **_: Any
     ) -> tuple[torch.Tensor, None]:
+        """`hidden_states` is (1, L, X); `position_embeddings` are the rotary factors (L, R) of `TextRotations`."""
         parts = (self.q_proj, self.k_proj, self.v_proj)
         if on_cpu(hidden_states):
             weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
@@ -92,7 +109,7 @@ class GroupedTextAttention(Glm4vTextAttention):
 
 
 class GroupedVisionAttention(Glm4vVisionAttention):
-    """Attention within each picture."""
+    """Bidirectional attention within each picture."""
 
     def forward(  # type: ignore[override]
         self,
@@ -101,7 +118,8 @@ class GroupedVisionAttention(Glm4vVisionAttention):
         vision_runs: Runs,
         **_: Any,
     ) -> torch.Tensor:
-        cos_LR, sin_LR = (angle.chunk(2, -1)[0].float() for angle in position_embeddings)  # both halves are equal
+        """`hidden_states` is (P, X); `position_embeddings` are cosines and sines of the rotary angles, (P, D) each."""
+        cos_LR, sin_LR = (angle.chunk(2, -1)[0].float() for angle in position_embeddings)  # the halves are equal
         if on_cpu(hidden_states):
             bias = None if self.qkv.bias is None else self.paired(self.qkv.bias)
             qkv = functional.linear(hidden_states, self.paired(self.qkv.weight.T).T, bias)
@@ -118,12 +136,16 @@ class GroupedVisionAttention(Glm4vVisionAttention):
         return self.proj(out_LHD.flatten(1))
 
     def paired(self, columns: torch.Tensor) -> torch.Tensor:
-        """The projection's columns with partners of a rotation side by side; they stand half a head apart. An order that q
-        and k share changes no score."""
+        """Reorder the columns of a q, k, v projection so that the two values of a rotated pair are neighbours.
+
+        transformers keeps them half a head apart. Scores are dot products of q and k, so an order that both share does not
+        change them; v keeps its order.
+        """
         qk, v = columns.split([2 * self.dim, self.dim], -1)
         return torch.cat([qk.unflatten(-1, (2 * self.num_heads, 2, -1)).transpose(-1, -2).flatten(-3), v], -1)
 
 
+# transformers calls the function registered under an attention's name to build its mask. Runs need none.
 def _no_mask(*_: Any, **__: Any) -> None:
     return None
 

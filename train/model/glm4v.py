@@ -1,10 +1,10 @@
-"""The model as the trainer sees it: one packed batch in, the weighted loss sum and per-token figures out.
+"""The trained model: takes one packed batch, returns the weighted loss sum and figures per supervised token.
 
-Parameters keep transformers' names behind one prefix, `model.`, which the export takes off.
+Parameters keep the names of transformers with the prefix `model.`, which the export removes.
 
-Shapes: L tokens of the row, X hidden width, N supervised places, V image tokens.
+Shapes: L tokens of the row, X hidden width, N supervised places, V image tokens, P patches.
 """
-# ruff: noqa: N803, N815  shape-suffixed names are meant
+# ruff: noqa: N803, N815  shape-suffixed names are intended
 
 from __future__ import annotations
 
@@ -23,43 +23,52 @@ from train.config import ModelConfig
 from train.data.collate import Batch
 from train.data.packing import Runs, runs_of
 from train.data.pixels import BytePatchEmbed, LinearDownsample, SharedPositions
-from train.model.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextTurns
+from train.model.attention import NAME, GroupedTextAttention, GroupedVisionAttention, TextRotations
 from train.model.layers import LastLayer, RmsNorm, TextMlp, VisionMlp
 from train.model.loss import weighted_nll
 
 PREFIX = "model."
 REPLACEMENTS = {Glm4vRMSNorm: RmsNorm, Glm4vTextMLP: TextMlp, Glm4VisionMlp: VisionMlp}
-"""transformers' classes and ours, which compute the same."""
+"""Classes of transformers, and ours that compute the same."""
 
 
 class Figures(NamedTuple):
-    """What a forward pass yields."""
+    """The results of a forward pass."""
 
     total: torch.Tensor
     """Sum of weight · nll; differentiable."""
     nll_N: torch.Tensor
+    """Negative log-likelihood of each target in fp32; not differentiable."""
     correct_N: torch.Tensor
+    """bool: whether the target is the likeliest token."""
 
 
 class LossHead(nn.Linear):
-    """The language-model head, asked for losses instead of logits: the weight is used inside its own forward, which is
-    where FSDP has it whole."""
+    """The language-model head, which returns losses instead of logits.
+
+    The weight is used inside the head's own forward, because FSDP gathers the whole weight only there.
+    """
 
     def forward(  # type: ignore[override]
         self, rows_NX: torch.Tensor, targets_N: torch.Tensor, weights_N: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The values of `Figures` for hidden states `rows_NX`."""
         return weighted_nll(rows_NX, self.weight, targets_N, weights_N)
 
 
 class Trainee(nn.Module):
-    """A Glm4vForConditionalGeneration with the trainer's forward."""
+    """A Glm4vForConditionalGeneration with the trainer's forward.
+
+    Modules are replaced by assigning their class: parameters stay the same objects under the same names, so checkpoints and
+    exports do not change.
+    """
 
     def __init__(self, model: Any, scaling: PixelScaling, attention: str = "grouped") -> None:
         super().__init__()
         self.model = model
         self.grouped = attention == "grouped"
-        self.always_see = False
-        """Run the vision tower even on batches without pictures: sharded ranks must all take part in its collectives."""
+        self.always_run_vision = False
+        """Run the vision tower on batches without pictures as well: all sharded ranks must take part in its collectives."""
         visual, text = self.visual, self.text
         model.lm_head.__class__ = LossHead
         visual.patch_embed = BytePatchEmbed(visual.patch_embed.proj, scaling)
@@ -72,7 +81,7 @@ class Trainee(nn.Module):
                 module.__class__ = replacement
         text.layers[-1].__class__ = LastLayer
         if self.grouped:
-            text.rotary_emb.__class__ = TextTurns
+            text.rotary_emb.__class__ = TextRotations
             for block in visual.blocks:
                 block.attn.__class__ = GroupedVisionAttention
             for layer in text.layers:
@@ -87,12 +96,13 @@ class Trainee(nn.Module):
         return self.model.model.language_model
 
     def forward(self, batch: Batch) -> Figures:
+        """Run the model on one micro-batch and compute its loss sum."""
         embeds_LX = self.text.embed_tokens(batch.ids_L)
         if len(batch.grid_n3):
-            seen_VX = self._see(batch.patches_PX, batch.grid_n3, batch.vision_runs)
-            embeds_LX = embeds_LX.index_copy(0, batch.image_places_V, seen_VX.to(embeds_LX.dtype))
-        elif self.always_see or self.vision_is_trained:
-            embeds_LX = embeds_LX + self._see_nothing(batch.ids_L.device).to(embeds_LX.dtype)
+            features_VX = self._run_vision(batch.patches_PX, batch.grid_n3, batch.vision_runs)
+            embeds_LX = embeds_LX.index_copy(0, batch.image_places_V, features_VX.to(embeds_LX.dtype))
+        elif self.always_run_vision or self.vision_is_trained:
+            embeds_LX = embeds_LX + self._run_vision_on_blank(batch.ids_L.device).to(embeds_LX.dtype)
         rows_NX = self.text(
             inputs_embeds=embeds_LX[None],
             position_ids=batch.positions_4L[:, None],
@@ -104,28 +114,34 @@ class Trainee(nn.Module):
 
     @property
     def vision_is_trained(self) -> bool:
+        """Whether any parameter of the vision tower or its merger has a gradient."""
         return any(parameter.requires_grad for parameter in self.visual.parameters())
 
-    def _see(self, patches: torch.Tensor, grid: torch.Tensor, runs: Runs) -> torch.Tensor:
-        # a wholly frozen tower keeps no graph
+    def _run_vision(self, patches: torch.Tensor, grid: torch.Tensor, runs: Runs) -> torch.Tensor:
+        """Image features (V, X) of the pictures with these patches."""
+        # Without trained parameters the tower needs no graph, whose activations would fill the memory.
         with contextlib.nullcontext() if self.vision_is_trained else torch.no_grad():
             extra = {"vision_runs": runs} if self.grouped else {}
             return self.visual(patches, grid_thw=grid, **extra).pooler_output
 
-    def _see_nothing(self, device: torch.device) -> torch.Tensor:
-        """A look at one blank token, weighted with 0: the tower's parameters get zero gradients instead of none, so that
-        every rank joins the collectives and every number of ranks takes the same optimiser step."""
+    def _run_vision_on_blank(self, device: torch.device) -> torch.Tensor:
+        """Run the vision tower on one blank token and return 0 with its graph.
+
+        The parameters of the tower then have zero gradients instead of none. Every rank takes part in the collectives, and
+        the optimiser step does not depend on the number of ranks.
+        """
         merge = self.visual.spatial_merge_size
         pixels = self.visual.patch_embed.proj.weight[0, 0, 0].numel()
         patches = torch.zeros((merge**2, pixels), dtype=torch.uint8, device=device)
         grid = torch.tensor([[1, merge, merge]], device=device)
-        return self._see(patches, grid, runs_of([merge**2])).sum() * 0.0
+        return self._run_vision(patches, grid, runs_of([merge**2])).sum() * 0.0
 
 
 def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
-    """The trainee: weights drawn anew where asked, parts frozen by switch, checkpointing and compilation applied.
+    """Build the trainee from a loaded checkpoint, with the initialisation, frozen parts, kernels, activation checkpointing
+    and compilation of the configuration.
 
-    Raises ConfigError for kernels that are not here.
+    Raises ConfigError if a configured kernel is not available.
     """
     model = checkpoint.model.train()
     if config.from_nothing:
@@ -135,7 +151,7 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
     if config.attention == "flash_attention_2" and not is_flash_attn_2_available():
         raise ConfigError(
             'model.attention = "flash_attention_2" needs a CUDA GPU and its kernels: pip install --no-build-isolation '
-            'flash-attn; "grouped" is exact and without padding on any device'
+            'flash-attn. Or set it to "grouped", which is exact and without padding on any device'
         )
     trainee = Trainee(model, checkpoint.scaling, config.attention)
     freeze(trainee, config)
@@ -148,9 +164,9 @@ def prepare(checkpoint: Checkpoint, config: ModelConfig, seed: int) -> Trainee:
 
 
 def use_liger(model: nn.Module) -> None:
-    """Put Liger's kernels in the place of norms and MLPs. Raises ConfigError where they cannot run."""
+    """Replace norms and MLPs by Liger's kernels. Raises ConfigError without a CUDA GPU or without liger-kernel."""
     if not torch.cuda.is_available():
-        raise ConfigError("model.liger = true needs a CUDA GPU, and none is here; set it to false")
+        raise ConfigError("model.liger = true needs a CUDA GPU, and this machine has none; set it to false")
     try:
         from liger_kernel.transformers import apply_liger_kernel_to_glm4v
     except ImportError:
@@ -160,7 +176,8 @@ def use_liger(model: nn.Module) -> None:
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
-    """New weights, the same for a seed: matrices drawn, scales 1, biases 0. Nothing that was learned stays."""
+    """Initialise all weights anew: matrices drawn from `seed`, scales 1, biases 0. No learned value remains."""
+    # The fork keeps the global random state, which the run seeds itself, unaffected.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         initialise(model)
@@ -170,7 +187,7 @@ def draw_weights(model: nn.Module, seed: int) -> None:
 
 
 def freeze(trainee: Trainee, config: ModelConfig) -> None:
-    """Switch gradients off for the parts named in the configuration."""
+    """Disable gradients for the parts that the configuration freezes."""
     if config.freeze_vision:
         for name, parameter in trainee.visual.named_parameters():
             if config.freeze_merger or not name.startswith("merger."):
@@ -182,8 +199,9 @@ def freeze(trainee: Trainee, config: ModelConfig) -> None:
 
 
 def checkpoint_layers(trainee: Trainee) -> None:
-    """Recompute each text layer in the backward pass; vision blocks too, where they are trained."""
+    """Recompute the activations of each text layer in the backward pass, and of each vision block if any is trained."""
     trainee.model.gradient_checkpointing_enable({"use_reentrant": False})
     if not any(parameter.requires_grad for parameter in trainee.visual.blocks.parameters()):
-        for block in trainee.visual.blocks:  # nothing to recompute, and recomputing frozen blocks trips up sharding
+        # Frozen blocks keep no activations, and recomputing them fails under FSDP.
+        for block in trainee.visual.blocks:
             block.gradient_checkpointing = False

@@ -1,12 +1,12 @@
-"""Norms, gates and the last layer of GLM-4V in fewer passes over memory. Classes that take the place of transformers';
-weights keep their names and shapes, and results are the same.
+"""Norms, gated MLPs and the last layer of GLM-4V with fewer passes over memory.
 
-On a CPU each elementwise operation is a pass over memory that costs as much as a small matrix product, so there norms and
-gates are one operation forward and one backward. Elsewhere transformers' own (or Liger's) stay.
+The classes replace those of transformers; weights keep their names and shapes, and results are equal. On a CPU, each
+elementwise operation is a pass over memory that costs as much as a small matrix product, so norms and gates are one
+operation in each direction. On other devices, the operations of transformers (or Liger) are used.
 
-Shapes: L tokens, X width, F width of a gate, N places that a loss looks at.
+Shapes: L tokens, X hidden width, F width of a gate, N supervised places.
 """
-# ruff: noqa: N803  shape-suffixed names are meant
+# ruff: noqa: N803  shape-suffixed names are intended
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ from transformers.models.glm4v.modeling_glm4v import (
 
 
 def on_cpu(x: torch.Tensor) -> bool:
+    """Whether the CPU implementation applies."""
     return x.device.type == "cpu"
 
 
 class RmsNorm(Glm4vRMSNorm):
+    """x · weight / sqrt(mean(x²) + epsilon), as one autograd operation on a CPU in fp32."""
+
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Normalise the last dimension of `hidden_states`."""
         if on_cpu(hidden_states) and hidden_states.dtype == self.weight.dtype == torch.float32:
             return _RmsNorm.apply(hidden_states, self.weight, self.variance_epsilon)
         return super().forward(hidden_states)
@@ -36,6 +40,7 @@ class RmsNorm(Glm4vRMSNorm):
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_LX: torch.Tensor, weight_X: torch.Tensor, epsilon: float) -> torch.Tensor:
+        # In-place operations reuse the one small tensor (L, 1); only the result has the size of the input.
         norm_L1 = torch.linalg.vector_norm(x_LX, dim=-1, keepdim=True)
         scale_L1 = norm_L1.square_().div_(x_LX.shape[-1]).add_(epsilon).rsqrt_()
         ctx.save_for_backward(x_LX, weight_X, scale_L1)
@@ -45,7 +50,8 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, grad_LX: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
         x_LX, weight_X, scale_L1 = ctx.saved_tensors
         wants_x, wants_weight, _ = ctx.needs_input_grad
-        # a layer norm's backward pass around a mean of 0, less what it takes off for moving that mean
+        # The kernel of layer norm with mean 0 computes the gradient, and also subtracts a term for the dependence of the
+        # mean on x. RMSNorm has no mean, so that term, mean(grad · weight) · scale, is added back.
         grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
             grad_LX.contiguous(),
             x_LX,
@@ -63,14 +69,20 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class TextMlp(Glm4vTextMLP):
+    """The gated MLP of a text layer, whose projection already holds gate and up in one matrix."""
+
     def forward(self, hidden_states: torch.FloatTensor) -> torch.FloatTensor:
+        """Map (..., X) to (..., X)."""
         if not on_cpu(hidden_states):
             return super().forward(hidden_states)
         return self.down_proj(_Gate.apply(self.gate_up_proj(hidden_states)))
 
 
 class VisionMlp(Glm4VisionMlp):
+    """The gated MLP of a vision block, with gate and up as one product on a CPU."""
+
     def forward(self, hidden_state: torch.Tensor) -> torch.Tensor:
+        """Map (..., X) to (..., X)."""
         if not on_cpu(hidden_state):
             return super().forward(hidden_state)
         weight = torch.cat([self.gate_proj.weight, self.up_proj.weight])
@@ -78,7 +90,7 @@ class VisionMlp(Glm4VisionMlp):
 
 
 class _Gate(torch.autograd.Function):
-    """silu(gate) · up of both side by side. GLM-4V knows no other gate."""
+    """silu(gate) · up, with gate and up in one tensor (L, 2 F). GLM-4V has no other activation."""
 
     @staticmethod
     def forward(ctx: Any, both_LF: torch.Tensor) -> torch.Tensor:
@@ -90,6 +102,7 @@ class _Gate(torch.autograd.Function):
     def backward(ctx: Any, grad_LF: torch.Tensor) -> torch.Tensor:
         (both_LF,) = ctx.saved_tensors
         gate_LF, up_LF = both_LF.chunk(2, -1)
+        # Both gradients are written into halves of one tensor, so that no concatenation follows.
         grad_both = torch.empty_like(both_LF)
         grad_gate, grad_up = grad_both.chunk(2, -1)
         torch.mul(functional.silu(gate_LF), grad_LF, out=grad_up)
@@ -98,9 +111,13 @@ class _Gate(torch.autograd.Function):
 
 
 class LastLayer(Glm4vTextDecoderLayer):
-    """What no loss looks at ends here: past its attention, the last layer computes the wanted places alone."""
+    """The last text layer, which computes only the supervised places after its attention.
+
+    No other layer reads its output, so the other places would not affect the loss.
+    """
 
     def forward(self, hidden_states: torch.Tensor, wanted_N: torch.Tensor, **context: Any) -> torch.Tensor:  # type: ignore[override]
+        """Map `hidden_states` (1, L, X) to (1, N, X); `wanted_N` are the places to keep."""
         attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **context)
         attended, hidden = (x.index_select(1, wanted_N) for x in (attended, hidden_states))
         hidden = hidden + self.post_self_attn_layernorm(attended)

@@ -1,8 +1,8 @@
-"""A model for many ranks: one reads it, all hold their shards, none holds two copies.
+"""Load a model onto many ranks: rank 0 reads the checkpoint, every rank holds its shards, and no rank holds two copies.
 
-Rank 0 reads the checkpoint on its CPU; every rank builds the model on the meta device, shards it, makes room, and receives
-its shards from rank 0. Buffers are in no checkpoint: a model that came from the meta device has them uninitialised, and its
-logits would be silently wrong. Each module that has some is built anew.
+Rank 0 reads the checkpoint into CPU memory. Every rank builds the model on the meta device, shards it, allocates its
+shards, and receives their values from rank 0. Checkpoints do not contain buffers: a model from the meta device would have
+uninitialised ones and silently wrong logits. So every module with buffers is built again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from train.parallel import World
 def load_trainee(
     config: ModelConfig, seed: int, world: World, spread: Callable[[Trainee], Trainee], *, offload: bool = False
 ) -> tuple[Checkpoint, Trainee]:
-    """The base and the trainee, spread over the ranks by `spread`. Every rank must call this."""
+    """Load the base checkpoint and the trainee, sharded over the ranks by `spread`. A collective: every rank must call it.
+
+    With `offload`, weights stay in CPU memory; buffers are always on the device. Ranks of a sharded run get a base whose
+    weights are not loaded.
+    """
     if world.mesh is None or world.ranks == 1:
         base = load(config.path, device="cpu", dtype="float32", attention="sdpa")
         trainee = spread(prepare(base, config, seed))
-        renew_buffers(trainee, world.device)  # with offload the weights stay behind, the buffers must not
+        renew_buffers(trainee, world.device)  # with offload, `spread` leaves them in CPU memory
         return base, trainee
     weights: dict[str, Any] = {}
-    if world.leads:
+    if world.is_main:
         full = load(config.path, device="cpu", dtype="float32", attention="sdpa")
         if config.from_nothing:
             draw_weights(full.model, seed)
@@ -45,17 +49,21 @@ def load_trainee(
 
 
 def renew_buffers(trainee: Trainee, device: torch.device) -> None:
-    """Build every module that holds buffers anew, on the device."""
+    """Build every module with buffers again, on the device, so that it computes their values."""
     for part in (trainee.visual, trainee.text):
         for name, module in part.named_children():
             if any(True for _ in module.buffers(recurse=False)):
                 setattr(part, name, type(module)(config=module.config).to(device))
+    # Only rotary embeddings are known to be rebuilt; a buffer of another kind would need code here.
     held = {name for name, _ in trainee.named_buffers() if "rotary" not in name}
     assert not held, f"buffers {sorted(held)} are not restored"
 
 
 def without_weights(path: str) -> Checkpoint:
-    """A checkpoint whose model stands on the meta device."""
+    """A checkpoint with its encoder and tokenizer, whose model is on the meta device.
+
+    Raises ModelError if the folder is not a checkpoint of the GLM-4V family.
+    """
     from transformers import AutoConfig, Glm4vForConditionalGeneration
 
     folder = check_folder(path)
@@ -63,7 +71,7 @@ def without_weights(path: str) -> Checkpoint:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         with torch.device("meta"):
             model = Glm4vForConditionalGeneration(config).float()
-    except Exception as error:  # the boundary to transformers: what it refuses has classes of many libraries
+    except Exception as error:  # transformers raises the exceptions of many libraries here
         raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {error}") from error
     encoder, tokenizer, scaling = load_encoder(folder)
     return Checkpoint(str(Path(path)), model, encoder, tokenizer, scaling, config.text_config.max_position_embeddings)

@@ -1,8 +1,8 @@
-"""How much arithmetic a batch takes, vision counted, and what share of the machine's peak a run reaches. Pure numbers.
+"""Count the floating-point operations of a batch, vision included. Pure arithmetic on the shape of a model.
 
-A matrix of n weights costs 2n operations a token forward and 4n backward; attention costs 4 · length² · width a layer
-forward (half of it where it is causal), twice that backward. The head and the last layer's MLP count for supervised tokens
-alone, because they run on those alone. Recomputation is not counted: model FLOPs, not hardware FLOPs.
+A matrix of n weights costs 2n operations per token forward and 4n backward. Attention costs 4 · length² · width per layer
+forward, half of that if it is causal, and twice as much backward. The head and the MLP of the last layer count for supervised
+tokens only, because they run on those only. Recomputation is not counted: these are model FLOPs, not hardware FLOPs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PEAK_BF16_FLOPS = {
     "L4": 121e12,
     "4090": 165e12,
 }
-"""Dense bf16 peaks by a part of the device's name, the more specific name first."""
+"""Dense bf16 peak in operations per second, by a part of the device's name. More specific names come first."""
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Operations a second of a known chip; None for others."""
+    """Dense bf16 peak of a GPU in operations per second; None if the GPU is not known."""
     return next((peak for name, peak in PEAK_BF16_FLOPS.items() if name in device_name), None)
 
 
 @dataclass(frozen=True)
 class FlopsModel:
-    """Operations of one forward and backward pass, by what they grow with."""
+    """Operations of one forward pass per token, patch, supervised token, squared sample length and squared picture size."""
 
     per_token: float
     per_patch: float
@@ -46,11 +46,14 @@ class FlopsModel:
     vision_trained: bool = True
 
     def of(self, tokens: int, patches: int, supervised: int, squared_tokens: int, squared_patches: int) -> float:
+        """Operations of one forward and backward pass over a batch with these counts."""
         text = self.per_token * tokens + self.per_squared_token * squared_tokens + self.per_supervised * supervised
         vision = self.per_patch * patches + self.per_squared_patch * squared_patches
+        # The backward pass costs twice the forward pass; a frozen tower has none.
         return 3 * text + (3 if self.vision_trained else 1) * vision
 
     def of_batch(self, batch: Batch) -> float:
+        """Operations of one forward and backward pass over a batch; 0 for an idle batch."""
         if not batch.num_tokens:
             return 0.0
         patches, supervised = len(batch.patches_PX), len(batch.targets_N)
@@ -58,13 +61,15 @@ class FlopsModel:
 
 
 def flops_model(config: Any, vision_trained: bool = True) -> FlopsModel:
-    """From a Glm4vConfig."""
+    """The operation counts of a model with the shape of `config`, a Glm4vConfig."""
     text, vision = config.text_config, config.vision_config
     head = text.hidden_size // text.num_attention_heads
     attention = 2 * text.hidden_size * head * (text.num_attention_heads + text.num_key_value_heads)
     mlp = 3 * text.hidden_size * text.intermediate_size
-    patch_inputs = vision.patch_size**2  # as the trainer does it: one grey value a pixel, no repeats
+    patch_inputs = vision.patch_size**2  # the trainer's patch embedding reads one grey value per pixel
+    # Weights of one vision block: q, k, v and output projections, then gate, up and down of the MLP.
     block = 4 * vision.hidden_size**2 + 3 * vision.hidden_size * vision.out_hidden_size
+    # Downsampling and merger run once per token, so each patch bears a fraction of their cost.
     merged = vision.spatial_merge_size**2
     downsample = merged * vision.hidden_size * vision.out_hidden_size
     merger = vision.out_hidden_size**2 + 3 * vision.out_hidden_size * vision.intermediate_size

@@ -1,15 +1,15 @@
-"""Will it fit? Bytes by part for a model shape, a configuration and a number of GPUs, without weights and without a GPU.
+"""Plan the memory of a run: bytes by part for a model shape, a configuration and a number of GPUs. No weights, no GPU.
 
     plan = plan_memory(glm_config, config, gpus=2)
     plan.peak_bytes, plan.parts
 
-What stays (weights, gradients, moments) is arithmetic. What a forward pass keeps for the backward pass is counted: one
-text layer and one vision block run on the meta device while autograd's saved tensors are added up.
+Weights, gradients and moments follow from the shape by arithmetic. Activations that the forward pass keeps for the backward
+pass are counted: one text layer and one vision block run on the meta device while the saved tensors of autograd are summed.
 
-A step has four moments at which memory can peak; the plan names the parts of each and takes the largest:
-    loss       everything kept by the forward pass, the logits' slice, the head's gradient
-    backward   everything kept still, one layer recomputed, the first gradient being reduced
-    last       all sharded gradients, one layer recomputed, the last gradient being reduced
+Memory can peak at four moments of a step. The plan lists the parts that are held at each and takes the largest sum:
+    loss       all kept activations, the slice of logits, the gradient of the head
+    backward   all kept activations, one recomputed layer, the first gradient during its reduction
+    last       all sharded gradients, one recomputed layer, the last gradient during its reduction
     update     gradients and moments
 """
 
@@ -35,16 +35,16 @@ _ATTENTION = "seer_planned"
 
 @dataclass(frozen=True)
 class Shape:
-    """Parameters of a model by the way they are sharded."""
+    """Numbers of parameters of a model, by the units in which they are sharded."""
 
     text_layer: int
     text_layers: int
     vision_block: int
     vision_blocks: int
     embedding: int
-    """Of the input; the head has as many."""
+    """Of the input embedding; the head has the same number."""
     root: int
-    """Norms, and what of the vision tower is no block."""
+    """Norms, and the parts of the vision tower outside its blocks."""
     frozen: int = 0
 
     @property
@@ -53,6 +53,7 @@ class Shape:
 
     @property
     def ends(self) -> int:
+        """Parameters outside layers and blocks."""
         return 2 * self.embedding + self.root
 
     @property
@@ -62,7 +63,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Workload:
-    """The heaviest micro-batch."""
+    """The largest micro-batch of a step, and the number of micro-batches."""
 
     tokens: int
     vision_tokens: int
@@ -72,16 +73,17 @@ class Workload:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one GPU, and of the host where the model is offloaded to it."""
+    """Bytes on one GPU, and in host memory if the model is offloaded."""
 
     parts: dict[str, int]
-    """Everything that is ever held, by name."""
+    """Bytes of every part, by name."""
     moments: dict[str, tuple[str, ...]]
-    """The parts that are held at once, by moment."""
+    """Names of the parts that are held together, by moment."""
     host_bytes: int
     shape: Shape
 
     def at(self, moment: str) -> int:
+        """Bytes held at a moment."""
         return sum(self.parts[name] for name in self.moments[moment])
 
     @property
@@ -94,7 +96,7 @@ class MemoryPlan:
 
 
 def bytes_per_parameter(optimizer: OptimizerConfig, parallel: ParallelConfig) -> tuple[float, float, float]:
-    """(weight, gradient, moments) of one trained parameter at rest."""
+    """Bytes of (weight, gradient, moments) per trained parameter between steps."""
     weight = 2 if parallel.precision == "bf16" else 4
     moments = {"adamw": 2 * weight, "muon": weight, "adamw_bf16_states": 4, "adamw_8bit": 2, "adamw_stochastic": 4}[
         optimizer.kind
@@ -105,8 +107,13 @@ def bytes_per_parameter(optimizer: OptimizerConfig, parallel: ParallelConfig) ->
 def plan_memory(
     glm: Any, config: TrainConfig, *, gpus: int, vision_tokens: int | None = None, supervised_tokens: int = 1024
 ) -> MemoryPlan:
-    """`glm`: a Glm4vConfig. Vision tokens default to all tokens, which is the dearest case."""
+    """Plan the largest micro-batch of a configuration.
+
+    `glm` is a Glm4vConfig. Without `vision_tokens` every token is a vision token, which takes most memory.
+    `supervised_tokens` is the number of supervised tokens in one micro-batch.
+    """
     tokens = config.batching.budget_tokens
+    # A packed micro-batch holds at least this many of the longest trajectories.
     per_rank = math.ceil(config.batching.global_batch / gpus)
     together = max(1, tokens // config.batching.max_tokens) if config.batching.packing == "packed" else 1
     workload = Workload(
@@ -119,7 +126,7 @@ def plan_memory(
 
 
 def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: int) -> MemoryPlan:
-    """Bytes by part for one workload."""
+    """Plan one workload for `gpus` GPUs over all nodes."""
     parallel, model = config.parallel, config.model
     skeleton = build_skeleton(glm)
     shape = measure_shape(skeleton, model)
@@ -131,6 +138,7 @@ def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: in
         "gradients": shape.trained * gradient / shards,
         "moments": shape.trained * moments / shards,
     }
+    # With offload the state at rest is in host memory; parts are streamed to the GPU as they are gathered.
     parts = dict.fromkeys(at_rest, 0.0) if parallel.cpu_offload else dict(at_rest)
     kept = activations(skeleton, model, workload, compute)
     parts |= {f"kept: {name}": size for name, size in kept.items()}
@@ -144,6 +152,7 @@ def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: in
     reduced = tuple(name for name in parts if name.startswith("reduced: "))
     losses = tuple(name for name in parts if name.startswith("loss: "))
     resting = ("weights", "moments")
+    # From the second micro-batch on, the gradients of earlier ones are held during the forward pass.
     earlier = ("gradients",) if workload.micro_batches > 1 else ()
     return MemoryPlan(
         parts={name: int(size) for name, size in parts.items()},
@@ -159,10 +168,10 @@ def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: in
 
 
 def loss_parts(glm: Any, workload: Workload, compute: int) -> dict[str, float]:
-    """Logits of one slice with what is made of them, and the head's whole gradient."""
+    """Bytes of the loss: logits of one slice with their derived tensors, supervised rows, and the gradient of the head."""
     width, vocabulary = glm.text_config.hidden_size, glm.text_config.vocab_size
     elements = min(workload.supervised_tokens * vocabulary, loss.CHUNK_ELEMENTS)
-    copies = 3 if compute == 4 else 2.5  # logits, their gradient or softmax, one temporary
+    copies = 3 if compute == 4 else 2.5  # logits, their gradient or softmax, and a temporary
     return {
         "loss: logits": copies * 4 * elements,
         "loss: rows": 2 * compute * workload.supervised_tokens * width,
@@ -171,8 +180,11 @@ def loss_parts(glm: Any, workload: Workload, compute: int) -> dict[str, float]:
 
 
 def gathered(shape: Shape, parallel: ParallelConfig, compute: int) -> dict[str, float]:
-    """What FSDP holds whole for a while: the root; the two largest of the rest, one at work and one being fetched; and the
-    largest gradient, once as it was made and once as it is reduced."""
+    """Bytes of unsharded tensors that FSDP holds temporarily.
+
+    Weights: the root and two more units, one in use and one that is prefetched. Gradients: the largest, in the computed and
+    in the reduced type.
+    """
     largest = max(shape.text_layer, shape.vision_block, shape.embedding)
     held = shape.total if not parallel.reshard_after_forward else shape.root + largest + shape.text_layer
     reduced = 4 if parallel.precision == "mixed_bf16" else compute
@@ -186,7 +198,7 @@ def gathered(shape: Shape, parallel: ParallelConfig, compute: int) -> dict[str, 
 
 
 def build_skeleton(glm: Any) -> Any:
-    """The model without memory, its attention replaced by one that saves what flash attention saves."""
+    """The model on the meta device, with an attention that saves the tensors that flash attention saves."""
     from transformers import AttentionInterface, Glm4vForConditionalGeneration
 
     AttentionInterface.register(_ATTENTION, _planned_attention)
@@ -200,7 +212,7 @@ def build_skeleton(glm: Any) -> Any:
 
 
 def measure_shape(skeleton: Any, model: ModelConfig) -> Shape:
-    """Parameters by sharding group; frozen ones as the configuration says."""
+    """Count the parameters by sharding unit, and those that the configuration freezes."""
     text, visual = skeleton.model.language_model, skeleton.model.visual
     layer, block = _count(text.layers[0]), _count(visual.blocks[0])
     frozen = 0
@@ -221,7 +233,7 @@ def _count(module: nn.Module) -> int:
 
 
 def activations(skeleton: Any, model: ModelConfig, workload: Workload, compute: int) -> dict[str, float]:
-    """Bytes that the forward pass keeps for the backward pass."""
+    """Bytes by part that the forward pass keeps for the backward pass. `compute` is the bytes of one activation value."""
     glm = skeleton.config
     dtype = torch.float32 if compute == 4 else torch.bfloat16
     skeleton.to(dtype)
@@ -235,11 +247,12 @@ def activations(skeleton: Any, model: ModelConfig, workload: Workload, compute: 
     block = saved_by_vision_block(skeleton, patches, dtype) if tower_learns and patches else 0
     ends = saved_by_vision_ends(skeleton, patches, dtype) if tower_learns and patches else 0
     layers, blocks = glm.text_config.num_hidden_layers, glm.vision_config.depth
-    around = compute * tokens * width * (2 if sees else 1)  # embeddings, with pictures put in
-    around += (compute + 4 * 2) * workload.supervised_tokens * width  # the last norm, which works in fp32
+    around = compute * tokens * width * (2 if sees else 1)  # embeddings, before and after image features are inserted
+    around += (compute + 4 * 2) * workload.supervised_tokens * width  # the last norm, which computes in fp32
     if not model.activation_checkpointing:
         text = (layers - 1) * layer + last
         return {"text layers": text, "vision blocks": blocks * block + ends, "around the layers": around}
+    # With activation checkpointing only the input of each layer is kept, plus one layer that is recomputed at a time.
     return {
         "layer inputs": layers * compute * tokens * width,
         "vision inputs": (blocks * compute * patches * glm.vision_config.hidden_size if tower_learns else 0) + ends,
@@ -249,19 +262,20 @@ def activations(skeleton: Any, model: ModelConfig, workload: Workload, compute: 
 
 
 def saved_by_text_layer(skeleton: Any, tokens: int, dtype: torch.dtype, wanted: int | None = None) -> int:
-    """Of one layer, or of the last one, which computes the `wanted` places alone."""
+    """Bytes that one text layer keeps; with `wanted`, the last layer, which computes only that many places."""
     text = skeleton.model.language_model
     head = text.layers[0].self_attn.head_dim
     rotary = int(head * text.config.rope_parameters.get("partial_rotary_factor", 1.0))
     angles = torch.empty(1, tokens, rotary, dtype=dtype, device="meta")
     hidden = torch.empty(1, tokens, text.config.hidden_size, dtype=dtype, device="meta", requires_grad=True)
-    # the input counts with the layer: it is the output of the one before
+    # The input counts as part of the layer: it is the output of the previous one, which nothing else keeps.
     chosen = {} if wanted is None else {"wanted_N": torch.empty(wanted, dtype=torch.int64, device="meta")}
     layer = text.layers[0 if wanted is None else -1]
     return saved_bytes(lambda: layer(hidden, position_embeddings=(angles, angles), **chosen), shared=(angles,))
 
 
 def saved_by_vision_block(skeleton: Any, patches: int, dtype: torch.dtype) -> int:
+    """Bytes that one vision block keeps."""
     visual = skeleton.model.visual
     angles = torch.empty(patches, visual.blocks[0].attn.head_dim, device="meta")
     hidden = torch.empty(patches, visual.config.hidden_size, dtype=dtype, device="meta", requires_grad=True)
@@ -272,7 +286,7 @@ def saved_by_vision_block(skeleton: Any, patches: int, dtype: torch.dtype) -> in
 
 
 def saved_by_vision_ends(skeleton: Any, patches: int, dtype: torch.dtype) -> int:
-    """Patch embedding, norms, downsampling and merger."""
+    """Bytes that the patch embedding, norms, downsampling and merger keep."""
     visual = skeleton.model.visual
     merge, width = visual.spatial_merge_size, visual.config.hidden_size
     pixels = torch.empty(patches, visual.config.patch_size**2, dtype=dtype, device="meta")
@@ -287,9 +301,12 @@ def saved_by_vision_ends(skeleton: Any, patches: int, dtype: torch.dtype) -> int
 
 
 def saved_bytes(forward: Callable[[], Any], shared: tuple[torch.Tensor, ...] = ()) -> int:
-    """Bytes of distinct storages that autograd saves in a forward pass, parameters and `shared` left out."""
+    """Bytes of the storages that autograd saves in a forward pass, without parameters and the tensors in `shared`.
+
+    Views of one tensor share a storage, which counts once.
+    """
     sizes: dict[int, int] = {}
-    kept: list[torch.Tensor] = []  # alive until counted, so that no address is used twice
+    kept: list[torch.Tensor] = []  # keeps tensors alive, so that no address of a storage is reused while counting
     skip = {tensor.untyped_storage()._cdata for tensor in shared}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -306,7 +323,7 @@ def saved_bytes(forward: Callable[[], Any], shared: tuple[torch.Tensor, ...] = (
 
 
 class _FlashLike(torch.autograd.Function):
-    """Saves what flash attention saves: queries, keys, values, output, and one fp32 number a query and head."""
+    """Saves the tensors that flash attention saves: queries, keys, values, output, and one fp32 number per query and head."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What `seer-train plan` says: bytes by part, whether it fits, and which single change would make it fit."""
+"""The report of `seer-train plan`: bytes by part, whether a run fits, and single changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from train.config import TrainConfig
 from train.planning.memory import GIB, MemoryPlan, bytes_per_parameter, plan_memory
 
 RESERVE_GIB = 2.5
-"""The CUDA context, NCCL's buffers, and what the allocator cannot use."""
+"""Memory for the CUDA context, buffers of NCCL, and fragmentation."""
 TIGHT_SHARE = 0.85
-"""Above this share of a GPU a plan is called tight: one unlucky fragment and it ends."""
+"""Above this fraction of a GPU a plan is `tight`: fragmentation may still cause an out-of-memory error."""
 
 
 def model_shape(path: str) -> tuple[Any, str]:
-    """The Glm4vConfig of a checkpoint folder, and where it is from; GLM-4.1V-9B's where the folder is not here yet."""
+    """The Glm4vConfig of a checkpoint folder, and a description of its origin.
+
+    If the folder does not exist yet, this is the shape of GLM-4.1V-9B. Raises ModelError if the folder has a config.json that
+    is not a GLM-4V configuration.
+    """
     from transformers import Glm4vConfig
 
     settings = Path(path) / "config.json"
     if not settings.exists():
-        return Glm4vConfig(), f"GLM-4.1V-9B ('{path}' is not here, so its usual shape is assumed)"
+        return Glm4vConfig(), f"GLM-4.1V-9B ('{path}' does not exist, so this shape is assumed)"
     try:
         return Glm4vConfig(**json.loads(settings.read_text(encoding="utf-8"))), f"'{path}'"
-    except Exception as error:  # the boundary to transformers: what it refuses has classes of many libraries
+    except Exception as error:  # transformers raises the exceptions of many libraries here
         raise ModelError(f"'{settings}' is not a GLM-4V configuration: {error}") from None
 
 
 def verdict(plan: MemoryPlan, gpu_gib: float) -> str:
-    """`fits`, `tight` or `does not fit`."""
+    """Whether a plan fits a GPU of `gpu_gib` GiB: `fits`, `tight` or `does not fit`."""
     needed = plan.peak_bytes / GIB + RESERVE_GIB
     if needed > gpu_gib:
         return "does not fit"
@@ -42,7 +46,7 @@ def verdict(plan: MemoryPlan, gpu_gib: float) -> str:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One change to the configuration, or to the machine, and the plan it leads to."""
+    """One change to the configuration or the number of GPUs, with its plan."""
 
     change: str
     plan: MemoryPlan
@@ -52,7 +56,7 @@ class Alternative:
 def alternatives(
     glm: Any, config: TrainConfig, *, gpus: int, gpu_gib: float, vision_tokens: int | None, supervised_tokens: int
 ) -> list[Alternative]:
-    """Single changes that fit, the ones that leave most room first."""
+    """Single changes that make the run fit, those with the lowest peak first."""
     found = []
     for change, changed, count in changes(config, gpus):
         plan = plan_memory(glm, changed, gpus=count, vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
@@ -63,7 +67,7 @@ def alternatives(
 
 
 def changes(config: TrainConfig, gpus: int) -> Iterator[tuple[str, TrainConfig, int]]:
-    """(what to write, the configuration with it, GPUs)."""
+    """Candidate changes, as (text of the change, the changed configuration, number of GPUs)."""
     tokens = config.batching.max_tokens // 2
     candidates: dict[str, Mapping[str, Mapping[str, Any]]] = {
         "model.activation_checkpointing=true": {"model": {"activation_checkpointing": True}},
@@ -85,7 +89,7 @@ def changes(config: TrainConfig, gpus: int) -> Iterator[tuple[str, TrainConfig, 
 
 
 def with_changes(config: TrainConfig, sections: Mapping[str, Mapping[str, Any]]) -> TrainConfig | None:
-    """The configuration with some keys changed; None where that is refused."""
+    """The configuration with some keys changed; None if the result is not a valid configuration."""
     values = config.model_dump()
     for section, keys in sections.items():
         values[section] = {**values[section], **keys}
@@ -96,7 +100,7 @@ def with_changes(config: TrainConfig, sections: Mapping[str, Mapping[str, Any]])
 
 
 def as_record(plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: float) -> dict[str, Any]:
-    """The plan as plain values, for `--json`."""
+    """The plan as plain values, as `--json` prints it."""
     return {
         "parameters": plan.shape.total,
         "trained_parameters": plan.shape.trained,
@@ -113,17 +117,17 @@ def as_record(plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: floa
 
 
 def show(record: Mapping[str, Any], source: str, others: list[Alternative]) -> None:
-    """Print a plan."""
+    """Print a plan as a table, with the changes in `others` if it does not fit."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     console.print(
         f"{record['parameters'] / 1e9:.2f} B parameters of {source}, {record['trained_parameters'] / 1e9:.2f} B trained, "
-        f"{record['bytes_per_parameter']:g} bytes each at rest, on {record['gpus']} GPUs of {record['gpu_gib']:g} GiB",
+        f"{record['bytes_per_parameter']:g} bytes per parameter at rest, on {record['gpus']} GPUs of {record['gpu_gib']:g} GiB",
         markup=False,
     )
-    table = Table("part", "GiB a GPU")
+    table = Table("part", "GiB per GPU")
     for name, size in record["gib"].items():
         table.add_row(name, f"{size:.2f}")
     console.print(table)

@@ -1,4 +1,4 @@
-"""Trajectories become samples: golden tokens and weights, alignment, and what is refused."""
+"""Trajectories as samples: golden tokens and weights, aligned fields, and rejected input."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ from seer.schema import LossClass, Trajectory, Turn
 from seer.shards.reader import write_shards
 from train.config import LossWeights
 from train.data.collate import collate
-from train.data.dataset import Head, Rejection, Sample, TrajectoryDataset, make_sample, open_trajectories
+from train.data.dataset import (
+    Head,
+    RejectedTrajectory,
+    TrainingSample,
+    TrajectoryDataset,
+    make_sample,
+    open_trajectories,
+)
 from train.data.pixels import BytePatchEmbed, byte_patches, join_patches
 
 PAPER_SOURCE = "Invoice\nLaptop $1,499.99\nMonitor $249.99\n"
 
 
 def paper_trajectory() -> Trajectory:
-    """The conversation of the paper's appendix A.1.3, on a page of its own."""
+    """The conversation of the paper's appendix A.1.3, whose document is a single page."""
     document = render_text(PAPER_SOURCE, "seer")
     observation = {"page": 1, "start": 0, "text": document.page(1).text}
     return Trajectory.model_validate(
@@ -50,8 +57,8 @@ def checkpoint():
 
 
 @pytest.mark.parametrize("head", [False, True])
-def test_embedded_pages_make_the_same_samples_as_drawn_ones(checkpoint, tmp_path: Path, head: bool) -> None:
-    """And it is they that are looked at: a set whose pictures were darkened gives darker patches."""
+def test_dataset_with_stored_pages_equals_rendered_pages(checkpoint, tmp_path: Path, head: bool) -> None:
+    """Stored pictures are used, not rendered ones: a set with darkened pictures gives darker patches."""
     items = trajectories(3)
 
     def stored(folder: str, change) -> TrajectoryDataset:
@@ -65,9 +72,9 @@ def test_embedded_pages_make_the_same_samples_as_drawn_ones(checkpoint, tmp_path
     drawn = TrajectoryDataset(items, recipe(checkpoint))
     same, dark = stored("same", lambda image: image), stored("dark", lambda image: image // 2)
     for index in range(len(same)):
-        for field in dataclasses.fields(Sample):
+        for field in dataclasses.fields(TrainingSample):
             assert np.array_equal(getattr(same[index], field.name), getattr(drawn[index], field.name)), field.name
-        # pages are resampled, and what overshoots is cut off: not to the last level
+        # Resampling clips values that overshoot, so patches are not exactly half as bright.
         assert np.abs(dark[index].patches - drawn[index].patches / 2).mean() < 1
 
 
@@ -75,7 +82,7 @@ def test_embedded_pages_make_the_same_samples_as_drawn_ones(checkpoint, tmp_path
     ("pictures", "message"),
     [([b"no picture"], "cannot be read as a picture"), ([b"\x89PNG\r\n\x1a\n"], "picture"), ([b""], "picture")],
 )
-def test_broken_embedded_pages_are_named(checkpoint, pictures: list[bytes], message: str) -> None:
+def test_make_sample_rejects_damaged_or_missing_stored_pages(checkpoint, pictures: list[bytes], message: str) -> None:
     item = paper_trajectory()
     with pytest.raises(InputError, match=message):
         make_sample(item, recipe(checkpoint), pictures)
@@ -83,15 +90,15 @@ def test_broken_embedded_pages_are_named(checkpoint, pictures: list[bytes], mess
     with pytest.raises(InputError, match="picture"):
         make_sample(item, recipe(checkpoint), [whole[: len(whole) // 2]])
     two = item.model_copy(update={"turns": (item.turns[0].model_copy(update={"pages": (1, 2)}), *item.turns[1:])})
-    with pytest.raises(InputError, match=r"shows pages \[2\], but 1 came with it"):
+    with pytest.raises(InputError, match=r"shows pages \[2\], but the set stores 1 of its pages"):
         make_sample(two, recipe(checkpoint), [whole])
 
 
-def test_golden_tokens_and_weights_of_the_papers_example(checkpoint) -> None:
-    """Every token with a weight, in order, and nothing else: tags and stop included, pages and observation not."""
+def test_make_sample_paper_example_has_golden_tokens_and_weights(checkpoint) -> None:
+    """The learned tokens in order: tags and stop token are included, pages and observation are not."""
     weights = LossWeights(call=2.0, structure=0.5, think=0.25, answer=1.0, stop=3.0)
     sample = make_sample(paper_trajectory(), recipe(checkpoint, weights=weights))
-    assert isinstance(sample, Sample)
+    assert isinstance(sample, TrainingSample)
     full = checkpoint.encoder.full
     learned = [(full.id_to_token(int(i)), float(w)) for i, w in zip(sample.ids, sample.weights, strict=True) if w]
     runs: list[tuple[float, str]] = []
@@ -113,21 +120,21 @@ def test_golden_tokens_and_weights_of_the_papers_example(checkpoint) -> None:
     ]
 
 
-def test_predictors_stand_one_before_their_targets(checkpoint) -> None:
-    """Mask off by one (verl #3287): the place that predicts the stop token holds the answer's last token."""
+def test_collate_predictors_are_one_place_before_their_targets(checkpoint) -> None:
+    """The mask is not off by one (verl #3287): the place that predicts the stop token has the last token of the answer."""
     items = samples(checkpoint, 3)
     batch = collate(items)
     row = np.concatenate([s.ids for s in items])
     assert (row[batch.predictors_N + 1] == batch.targets_N.numpy()).all()
     starts = np.cumsum([0, *[len(s) for s in items]])[:-1]
-    assert not np.isin(batch.predictors_N + 1, starts).any(), "no sample may learn from its neighbour"
+    assert not np.isin(batch.predictors_N + 1, starts).any(), "a sample must not learn from its neighbour"
     stops = batch.classes_N == CLASS_INDEX[LossClass.STOP]
     user = checkpoint.encoder.control("<|user|>")
     assert batch.targets_N[stops].tolist() == [user] * 3
 
 
-def test_fields_stay_aligned(checkpoint) -> None:
-    """Fields that are sliced apart (TRL #5283) cannot be built."""
+def test_training_sample_rejects_misaligned_fields(checkpoint) -> None:
+    """Fields of different lengths (TRL #5283) are an error at construction."""
     sample = samples(checkpoint, 1)[0]
     with pytest.raises(AssertionError, match="fields of lengths"):
         dataclasses.replace(sample, weights=sample.weights[:-1])
@@ -135,36 +142,36 @@ def test_fields_stay_aligned(checkpoint) -> None:
         dataclasses.replace(sample, patches=sample.patches[:-1])
 
 
-def test_over_long_trajectories_are_dropped_with_a_count_or_refused_never_cut(checkpoint) -> None:
-    """Truncation that cuts image tokens (TRL #4289, LLaMA-Factory #10241) does not exist."""
+def test_dataset_over_long_trajectory_is_counted_or_refused_but_never_truncated(checkpoint) -> None:
+    """There is no truncation, which could cut image tokens (TRL #4289, LLaMA-Factory #10241)."""
     items = trajectories(6)
     lengths = [len(s) for s in samples(checkpoint, 6)]
     limit = sorted(lengths)[3]
     dataset = TrajectoryDataset(items, recipe(checkpoint, max_tokens=limit), cache_bytes=2**20)
     for _ in range(2):
         results = [dataset[i] for i in range(6)]
-        assert [isinstance(r, Rejection) for r in results] == [n > limit for n in lengths]
+        assert [isinstance(r, RejectedTrajectory) for r in results] == [n > limit for n in lengths]
     assert dataset.rejected["over_long"] == 2 * sum(n > limit for n in lengths)
     strict = TrajectoryDataset(items, recipe(checkpoint, max_tokens=limit), over_long="refuse")
     with pytest.raises(InputError, match=rf"at most {limit} are allowed; raise batching.max_tokens"):
         [strict[i] for i in range(6)]
 
 
-def test_nothing_to_learn_is_a_counted_rejection(checkpoint) -> None:
+def test_make_sample_without_learned_tokens_returns_rejection(checkpoint) -> None:
     item = trajectory(0).model_copy(update={"turns": (Turn(kind="prompt", text="Why?"),)})
     result = make_sample(item, recipe(checkpoint))
-    assert isinstance(result, Rejection)
+    assert isinstance(result, RejectedTrajectory)
     assert result.reason == "nothing_to_learn"
 
 
-def test_dropping_turns_makes_the_control_without_select_and_observation(checkpoint) -> None:
+def test_make_sample_with_dropped_turns_has_no_call_or_observation(checkpoint) -> None:
     sample = make_sample(trajectory(1), recipe(checkpoint, drop_turns=("call", "observation")))
-    assert isinstance(sample, Sample)
+    assert isinstance(sample, TrainingSample)
     present = {CLASSES[c] for c in np.unique(sample.classes)}
     assert present == {LossClass.PROMPT, LossClass.STRUCTURE, LossClass.THINK, LossClass.ANSWER, LossClass.STOP}
 
 
-def test_reasoning_that_calls_no_longer_part_is_one(checkpoint) -> None:
+def test_make_sample_with_dropped_calls_joins_think_turns(checkpoint) -> None:
     prompt, call, seen, think, answer = trajectory(1).turns
     first = think.model_copy(update={"text": "first"})
     item = trajectory(1).model_copy(update={"turns": (prompt, call, seen, first, call, seen, think, answer)})
@@ -175,14 +182,14 @@ def test_reasoning_that_calls_no_longer_part_is_one(checkpoint) -> None:
     assert dropped.ids.tolist() == make_sample(wanted, recipe(checkpoint)).ids.tolist()
 
 
-def test_a_page_that_the_source_does_not_have_is_refused(checkpoint) -> None:
+def test_make_sample_rejects_page_beyond_the_source(checkpoint) -> None:
     item = trajectory(2)
     turns = (item.turns[0].model_copy(update={"pages": (1, 99)}), *item.turns[1:])
     with pytest.raises(InputError, match=r"'tiny-2' shows pages \[99\]"):
         make_sample(item.model_copy(update={"turns": turns}), recipe(checkpoint))
 
 
-def test_cached_samples_are_the_same_and_the_cache_is_bounded(checkpoint) -> None:
+def test_dataset_cache_returns_same_sample_within_its_limit(checkpoint) -> None:
     dataset = TrajectoryDataset(trajectories(4), recipe(checkpoint), cache_bytes=2**20)
     assert dataset[1] is dataset[1]
     none = TrajectoryDataset(trajectories(4), recipe(checkpoint), cache_bytes=0)
@@ -192,8 +199,8 @@ def test_cached_samples_are_the_same_and_the_cache_is_bounded(checkpoint) -> Non
 
 
 @pytest.mark.parametrize("colour", [False, True])
-def test_byte_patches_embed_as_the_processor_and_the_convolution_do(checkpoint, colour: bool) -> None:
-    """The linear patch embedding equals the Conv3d, for grey and for coloured pages, at a size that needs resizing."""
+def test_byte_patch_embed_equals_processor_and_convolution(checkpoint, colour: bool) -> None:
+    """The linear patch embedding equals the Conv3d for grey and coloured pages, at a size that requires resizing."""
     generator = np.random.default_rng(0)
     image = generator.integers(0, 256, (61, 90, 3) if colour else (61, 90), np.uint8)
     encoded = checkpoint.encoder.encode([Turn(kind="prompt", text="?", pages=(1,))], {1: (90, 61)})
@@ -210,7 +217,7 @@ def test_byte_patches_embed_as_the_processor_and_the_convolution_do(checkpoint, 
         torch.testing.assert_close(ours, expected, atol=2e-5, rtol=2e-5)
 
 
-def test_grey_and_coloured_pages_join() -> None:
+def test_join_patches_copies_grey_to_three_channels() -> None:
     grey, colour = np.full((2, 4), 7, np.uint8), np.arange(12, dtype=np.uint8)[None]
     joined = join_patches([grey, colour], 4)
     assert joined.shape == (3, 12)
@@ -218,7 +225,7 @@ def test_grey_and_coloured_pages_join() -> None:
     assert (joined[2] == colour).all()
 
 
-def test_json_lines_name_the_broken_line(tmp_path: Path) -> None:
+def test_open_trajectories_names_the_invalid_line(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(trajectory(0).model_dump_json() + "\n\n" + '{"id": "x"}\n')
     with pytest.raises(InputError, match="line 3 is not a trajectory"):
@@ -229,8 +236,8 @@ def test_json_lines_name_the_broken_line(tmp_path: Path) -> None:
         open_trajectories(tmp_path / "nowhere")
 
 
-def test_positions_of_many_images_equal_transformers(checkpoint) -> None:
-    """Multi-image M-RoPE (mlx-vlm #1282, vLLM #33039), on a packed row with three pages and more."""
+def test_collate_positions_of_several_images_equal_transformers(checkpoint) -> None:
+    """M-RoPE of several images (mlx-vlm #1282, vLLM #33039), on a packed row of samples with three or more pages."""
     items = [s for s in samples(checkpoint, 24) if len(s.grid) >= 3][:2]
     assert len(items) == 2
     for sample in items:

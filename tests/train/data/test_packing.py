@@ -1,4 +1,4 @@
-"""Packing fits the budget and loses nothing; runs are whole; grouped attention equals attention under a block mask."""
+"""Packing keeps every sample within the budget; runs keep segments; grouped attention equals attention with a block mask."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=20)
 
 
 @given(lengths=LENGTHS, spare=st.integers(0, 100))
-def test_packing_keeps_everything_within_the_budget(lengths: list[int], spare: int) -> None:
+def test_pack_keeps_every_sample_within_the_budget(lengths: list[int], spare: int) -> None:
     budget = max(lengths) + spare
     batches = pack(lengths, budget)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in batch) <= budget for batch in batches)
     assert all(lengths[a] >= lengths[b] for batch in batches for a, b in itertools.pairwise(batch))
-    # two batches that would fit into one would have been one
+    # Best fit never leaves two batches that would fit into one.
     loads = sorted(sum(lengths[i] for i in batch) for batch in batches)
     assert len(loads) < 2 or loads[0] + loads[1] > budget
     assert batches == pack(lengths, budget)
 
 
-def test_a_sample_beyond_the_budget_is_refused() -> None:
+def test_pack_rejects_sample_above_the_budget() -> None:
     with pytest.raises(ValueError, match="a sample of 9 tokens fits no micro-batch of 8"):
         pack([3, 9], 8)
 
 
 @given(lengths=st.lists(st.integers(1, 4), max_size=20))
-def test_runs_are_the_segments_in_their_order(lengths: list[int]) -> None:
+def test_runs_of_keeps_the_order_of_segments(lengths: list[int]) -> None:
     runs = runs_of(lengths)
     assert [length for count, length in runs for _ in range(count)] == lengths
     assert all(a[1] != b[1] for a, b in itertools.pairwise(runs))
@@ -44,7 +44,7 @@ def test_runs_are_the_segments_in_their_order(lengths: list[int]) -> None:
 @pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [7, 1, 30, 8, 9, 7], [3, 50]])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("pairs", [4, 2])
-def test_grouped_attention_equals_a_block_mask(lengths: list[int], causal: bool, pairs: int) -> None:
+def test_grouped_attention_equals_attention_with_block_mask(lengths: list[int], causal: bool, pairs: int) -> None:
     total, heads, kv_heads, size = sum(lengths), 4, 2, 8
     generator = torch.Generator().manual_seed(1)
     qkv = torch.randn(total, heads + 2 * kv_heads, size, generator=generator, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The sampler is a pure function: every sample once an epoch, every rank its part, every share kept, any step alone."""
+"""The sampler is a pure function: each sample once per epoch, disjoint ranks, exact shares, steps in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARES = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
 
 
 @given(size=st.integers(1, 60), batch=st.integers(1, 9), seed=st.integers(0, 5))
-def test_each_epoch_visits_each_sample_once(size: int, batch: int, seed: int) -> None:
+def test_sample_plan_visits_each_sample_once_per_epoch(size: int, batch: int, seed: int) -> None:
     plan = SamplePlan((size,), (1,), (batch,), seed=seed)
     steps = -(-2 * size // batch)
     visited = [index for step in range(steps) for _, index in plan.step_indices(step)]
@@ -22,15 +22,15 @@ def test_each_epoch_visits_each_sample_once(size: int, batch: int, seed: int) ->
 
 
 @given(shares=SHARES, ranks=st.integers(1, 5), step=st.integers(0, 400), batch=st.integers(1, 8))
-def test_ranks_share_a_step_without_overlap_whatever_their_number(shares, ranks, step, batch) -> None:
+def test_sample_plan_any_number_of_ranks_splits_a_step_without_overlap(shares, ranks, step, batch) -> None:
     plan = SamplePlan(tuple(range(10, 10 + len(shares))), shares, (batch,) * len(shares), seed=3)
     parts = [plan.indices(step, rank, ranks) for rank in range(ranks)]
     assert Counter(i for part in parts for i in part) == Counter(plan.step_indices(step))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_step_depends_on_its_number_alone() -> None:
-    """An epoch boundary included: no state can be lost, so none is (sampler failures of torchdata, accelerate, verl)."""
+def test_sample_plan_step_depends_on_its_number_only() -> None:
+    """Steps across an epoch boundary, in any order: there is no state to lose (failures of torchdata, accelerate, verl)."""
     plan = SamplePlan((10,), (1,), (4,), seed=1)
     forwards = [plan.step_indices(step) for step in range(12)]
     permutation.cache_clear()
@@ -41,17 +41,17 @@ def test_a_step_depends_on_its_number_alone() -> None:
 
 
 @given(shares=SHARES, draws=st.integers(0, 200))
-def test_shares_hold_to_within_one_at_every_moment(shares: tuple[int, ...], draws: int) -> None:
+def test_pattern_keeps_every_share_to_within_one(shares: tuple[int, ...], draws: int) -> None:
     counts = [drawn(shares, draws, chosen) for chosen in range(len(shares))]
     assert sum(counts) == draws
     period = pattern(shares)
     assert counts == [sum(period[d % len(period)] == c for d in range(draws)) for c in range(len(shares))]
-    # the smooth pattern strays from the exact share by less than one for two sets, and never by a whole round
+    # The count differs from the exact share by at most one for two sets, and by less than the number of sets for more.
     slack = 1 if len(shares) <= 2 else len(shares) - 1
     assert all(abs(n - draws * share / sum(shares)) <= slack for n, share in zip(counts, shares, strict=True))
 
 
-def test_mixing_by_step_draws_whole_steps_with_batches_of_their_own() -> None:
+def test_sample_plan_mixing_by_step_draws_each_step_from_one_set() -> None:
     plan = SamplePlan((100, 100), (3, 1), (2, 5), mixing="step")
     steps = [plan.step_indices(step) for step in range(8)]
     assert [len(step) for step in steps] == [2, 2, 5, 2] * 2 or Counter(map(len, steps)) == {2: 6, 5: 2}
@@ -60,13 +60,13 @@ def test_mixing_by_step_draws_whole_steps_with_batches_of_their_own() -> None:
     assert len(seen) == len(set(seen))
 
 
-def test_seeds_and_epochs_differ() -> None:
+def test_sample_plan_order_differs_by_seed_and_epoch() -> None:
     first = SamplePlan((50,), (1,), (50,), seed=0)
     assert first.step_indices(0) != first.step_indices(1)
     assert first.step_indices(0) != SamplePlan((50,), (1,), (50,), seed=1).step_indices(0)
     assert [i for _, i in SamplePlan((5,), (1,), (5,), shuffle=False).step_indices(3)] == list(range(5))
 
 
-def test_an_empty_set_is_refused() -> None:
-    with pytest.raises(ValueError, match="data set 1 holds no samples"):
+def test_sample_plan_rejects_empty_set() -> None:
+    with pytest.raises(ValueError, match="data set 1 has no samples; give one with at least one trajectory"):
         SamplePlan((5, 0), (1, 1), (2, 2))

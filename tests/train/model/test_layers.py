@@ -1,4 +1,4 @@
-"""Modules of fewer operations equal transformers' own, forward and backward, and keep their weights."""
+"""Replacement modules equal those of transformers, forward and backward, and keep their weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from train.model.layers import LastLayer, RmsNorm, TextMlp, VisionMlp
 
 
 def model() -> Glm4vForConditionalGeneration:
-    """Weights drawn, scales and biases too, which stand at 1 and 0 in a new model."""
+    """A model whose scales and biases are drawn as well; in a new model they are 1 and 0."""
     made = tiny_checkpoint().model
     torch.manual_seed(3)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def outcome(module: torch.nn.Module, x: torch.Tensor, *more: object, **named: ob
 )
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_module_equals_the_one_it_replaces(
+def test_replacement_module_equals_transformers(
     path: str, replacement: type[torch.nn.Module], frozen: bool, dtype: torch.dtype
 ) -> None:
     theirs = model().model.get_submodule(path).to(dtype).requires_grad_(not frozen)
@@ -64,7 +64,7 @@ def test_a_module_equals_the_one_it_replaces(
         torch.testing.assert_close(got, wanted, **tight)
 
 
-def test_a_norm_of_frozen_inputs_learns_its_weight() -> None:
+def test_rms_norm_with_frozen_inputs_has_weight_gradient() -> None:
     norm = model().model.visual.post_layernorm
     x = torch.randn(5, 64, generator=torch.Generator().manual_seed(1))
     wanted = torch.autograd.grad(norm(x).square().sum(), norm.weight)
@@ -75,7 +75,7 @@ def test_a_norm_of_frozen_inputs_learns_its_weight() -> None:
 SHAPES = torch.tensor([[1, 4, 6], [1, 4, 6], [1, 2, 6], [1, 6, 4], [1, 6, 4]])
 
 
-def test_positions_of_pictures_of_several_shapes() -> None:
+def test_shared_positions_of_several_shapes_equal_transformers() -> None:
     theirs = model().model.visual.embeddings
     ours = copy.deepcopy(theirs)
     ours.__class__ = SharedPositions
@@ -87,7 +87,7 @@ def test_positions_of_pictures_of_several_shapes() -> None:
     torch.testing.assert_close(*results, atol=2e-5, rtol=2e-5)
 
 
-def test_attention_within_pictures_of_several_shapes() -> None:
+def test_grouped_vision_attention_of_several_shapes_equals_transformers() -> None:
     theirs = model().model.visual.blocks[0].attn
     ours = copy.deepcopy(theirs)
     ours.__class__ = GroupedVisionAttention
@@ -99,7 +99,7 @@ def test_attention_within_pictures_of_several_shapes() -> None:
     torch.testing.assert_close(got, wanted, atol=5e-5, rtol=5e-5)
 
 
-def test_pictures_stand_in_order_of_size_and_their_tokens_with_them() -> None:
+def test_collate_sorts_pictures_and_their_tokens_by_shape() -> None:
     checkpoint = tiny_checkpoint()
     items = [make_sample(trajectory(i, style=(STYLE, WIDE)[i % 2]), recipe(checkpoint)) for i in range(6)]
     batch = collate(items)
@@ -107,7 +107,7 @@ def test_pictures_stand_in_order_of_size_and_their_tokens_with_them() -> None:
     assert len(set(sizes)) > 1
     assert sum(a != b for a, b in itertools.pairwise(sizes)) == len(set(sizes)) - 1
     assert sum(count for count, _ in batch.vision_runs) == len(sizes)
-    # each picture's patches go where its sample has them
+    # The patches of each picture belong to the places of its own sample.
     starts = np.cumsum([0, *map(len, items)])
     expected = {}
     for sample, start in zip(items, starts, strict=False):
@@ -120,7 +120,7 @@ def test_pictures_stand_in_order_of_size_and_their_tokens_with_them() -> None:
         assert (patches == expected[place]).all()
 
 
-def test_past_its_attention_the_last_layer_sees_supervised_places_alone() -> None:
+def test_last_layer_mlp_runs_on_supervised_places_only() -> None:
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x"), 0)
     assert isinstance(trainee.text.layers[-1], LastLayer)

@@ -1,4 +1,4 @@
-"""The loss: a weighted sum over supervised places, divided by the global sum of weights; exact in chunks."""
+"""The loss: a weighted sum over supervised places, divided by the global sum of weights, and equal in slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def problem(rows: int = 37, width: int = 16, vocabulary: int = 53) -> tuple[torc
     hidden = torch.randn(rows, width, generator=generator, requires_grad=True)
     head = torch.randn(vocabulary, width, generator=generator, requires_grad=True)
     targets = torch.randint(0, vocabulary, (rows,), generator=generator)
-    targets[::2] = (hidden @ head.T).argmax(1)[::2]  # half of the rows are right
+    targets[::2] = (hidden @ head.T).argmax(1)[::2]  # half of the rows are predicted correctly
     weights = torch.rand(rows, generator=generator)
     return hidden, head, targets, weights
 
@@ -26,9 +26,9 @@ def gradients(hidden, head, targets, weights, scale: float = 0.37):
     return total, nll, correct, grads
 
 
-@pytest.mark.filterwarnings("error")  # a result of the wrong shape is resized by torch, with no more than a warning
+@pytest.mark.filterwarnings("error")  # torch resizes an output of the wrong shape with only a warning
 @pytest.mark.parametrize("columns", [1, 7, 52])
-def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_weighted_nll_in_slices_equals_whole_vocabulary(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     hidden, head, targets, weights = problem()
     whole = gradients(hidden, head, targets, weights)
     reference = functional.cross_entropy(hidden @ head.T, targets, reduction="none")
@@ -43,7 +43,7 @@ def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) ->
     torch.testing.assert_close(chunked[3], whole[3])
 
 
-def test_of_equally_likely_tokens_the_first_counts_in_slices_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_nll_with_ties_counts_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, head, _, weights = problem(vocabulary=2)
     twice = torch.cat([head, head])
     targets = (hidden @ head.T).argmax(1)
@@ -52,7 +52,7 @@ def test_of_equally_likely_tokens_the_first_counts_in_slices_too(monkeypatch: py
     assert weighted_nll(hidden, twice, targets, weights)[2].all()
 
 
-def test_chunked_gradients_equal_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_nll_gradients_in_slices_equal_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, head, targets, weights = problem(rows=7, width=4, vocabulary=11)
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 22)
     hidden32, head32 = hidden.detach().requires_grad_(), head.detach().requires_grad_()
@@ -66,7 +66,7 @@ def test_chunked_gradients_equal_differences(monkeypatch: pytest.MonkeyPatch) ->
         assert analytic[place].item() == pytest.approx(rise.item() / (2 * epsilon), rel=2e-3, abs=1e-4)
 
 
-def test_a_frozen_head_gets_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_nll_with_frozen_head_has_no_head_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, head, targets, weights = problem()
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * len(head))
     frozen = head.detach()
@@ -75,8 +75,8 @@ def test_a_frozen_head_gets_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None
     assert frozen.grad is None
 
 
-def test_the_sum_over_pieces_is_the_whole_and_a_mean_of_means_is_not() -> None:
-    """The gradient-accumulation fault: averaging micro-batch means weighs tokens by the company they keep."""
+def test_weighted_nll_sum_over_micro_batches_equals_whole_unlike_mean_of_means() -> None:
+    """The bug of gradient accumulation: with a mean of means, a token's weight depends on its micro-batch."""
     hidden, head, targets, weights = problem()
     whole = weighted_nll(hidden, head, targets, weights)[0] / weights.sum()
     pieces = [slice(0, 3), slice(3, 37)]
@@ -86,8 +86,8 @@ def test_the_sum_over_pieces_is_the_whole_and_a_mean_of_means_is_not() -> None:
     assert abs(mean_of_means - whole) > 1e-3
 
 
-def test_chunks_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With chunks of 1/8, nothing of the size of the whole logits is ever allocated."""
+def test_weighted_nll_in_slices_never_allocates_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slices of 1/8 of the vocabulary, no allocation has the size of all logits."""
     rows, vocabulary = 256, 4096
     hidden, head, targets, weights = problem(rows, 8, vocabulary)
 

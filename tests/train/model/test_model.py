@@ -1,4 +1,4 @@
-"""The trainer's forward equals transformers' own, sample by sample, however samples are packed."""
+"""The trainer's forward equals that of transformers for each sample, however samples are packed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from train_fakes import STYLE, WIDE, as_elsewhere, recipe, samples, tiny_checkpoint, trajectories, trajectory
+from train_fakes import STYLE, WIDE, recipe, samples, tiny_checkpoint, trajectories, trajectory, use_other_devices_code
 from transformers.models.glm4v.modeling_glm4v import Glm4vTextRotaryEmbedding
 
 from seer.errors import ConfigError
 from seer.models.checkpoint import Checkpoint
 from train.config import ModelConfig
 from train.data.collate import Batch, collate, idle_batch
-from train.data.dataset import Sample, make_sample
+from train.data.dataset import TrainingSample, make_sample
 from train.model.glm4v import Trainee, prepare
 
 
-def reference(checkpoint: Checkpoint, sample: Sample, item) -> tuple[torch.Tensor, torch.Tensor]:
-    """nll of the supervised tokens and their weighted sum, through transformers' forward on one sample alone."""
+def reference(checkpoint: Checkpoint, sample: TrainingSample, item) -> tuple[torch.Tensor, torch.Tensor]:
+    """nll of the supervised tokens and their weighted sum, from the forward of transformers on a single sample."""
     from seer.rendering import render_text
 
     encoded = checkpoint.encoder
@@ -47,13 +47,13 @@ def gradients_of(trainee: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("attention", ["grouped", "sdpa"])
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_packed_row_equals_transformers_sample_by_sample(
-    attention: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other_devices", [False, True])
+def test_trainee_packed_row_equals_transformers_per_sample(
+    attention: str, other_devices: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packing with 3-D positions (transformers #39447), several images of two sizes, loss and every gradient."""
-    if elsewhere:
-        as_elsewhere(monkeypatch)
+    """Packing with 3-D positions (transformers #39447) and images of two sizes: loss and every gradient."""
+    if other_devices:
+        use_other_devices_code(monkeypatch)
     checkpoint = tiny_checkpoint()
     chosen = [trajectory(seed, style=style) for seed, style in enumerate((STYLE, WIDE, STYLE))]
     items = [make_sample(item, recipe(checkpoint)) for item in chosen]
@@ -80,8 +80,8 @@ def test_a_packed_row_equals_transformers_sample_by_sample(
     ],
     ids=lambda rotation: rotation["rope_type"],
 )
-def test_grouped_attention_turns_as_transformers_does(rotation: dict) -> None:
-    """Kinds of rotation that stretch a context: yarn scales queries and keys besides."""
+def test_trainee_grouped_attention_with_scaled_rope_equals_sdpa(rotation: dict) -> None:
+    """Rope types that extend the context; yarn also scales queries and keys."""
     totals = []
     for attention in ("sdpa", "grouped"):
         checkpoint = tiny_checkpoint()
@@ -93,7 +93,7 @@ def test_grouped_attention_turns_as_transformers_does(rotation: dict) -> None:
     torch.testing.assert_close(*totals, atol=2e-5, rtol=2e-5)
 
 
-def test_the_head_runs_on_supervised_places_alone() -> None:
+def test_loss_head_runs_on_supervised_places_only() -> None:
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x"), seed=0)
     batch = collate(samples(checkpoint, 2))
@@ -110,7 +110,7 @@ def test_the_head_runs_on_supervised_places_alone() -> None:
     assert rows == {len(batch.targets_N)}
 
 
-def test_activation_checkpointing_changes_no_gradient() -> None:
+def test_prepare_activation_checkpointing_keeps_gradients_equal() -> None:
     checkpoint = tiny_checkpoint()
     batch = collate(samples(checkpoint, 2))
     grads = []
@@ -122,8 +122,8 @@ def test_activation_checkpointing_changes_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_frozen_tower_keeps_no_graph(checkpointing: bool) -> None:
-    """ms-swift #10214: nothing of a wholly frozen tower waits for a backward pass, checkpointing or not."""
+def test_trainee_with_frozen_vision_keeps_no_graph(checkpointing: bool) -> None:
+    """A frozen tower keeps no activations (ms-swift #10214), with or without activation checkpointing."""
     checkpoint = tiny_checkpoint()
     switches = ModelConfig(path="x", freeze_vision=True, freeze_merger=True, activation_checkpointing=checkpointing)
     trainee = prepare(checkpoint, switches, seed=0)
@@ -135,7 +135,7 @@ def test_a_frozen_tower_keeps_no_graph(checkpointing: bool) -> None:
     assert trainee.text.embed_tokens.weight.grad is not None
 
 
-def test_a_frozen_tower_can_keep_a_trained_merger() -> None:
+def test_freeze_vision_still_trains_the_merger() -> None:
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x", freeze_vision=True), seed=0)
     trainee(collate(samples(checkpoint, 1))).total.backward()
@@ -143,8 +143,8 @@ def test_a_frozen_tower_can_keep_a_trained_merger() -> None:
     assert learned == {"merger"}
 
 
-def test_without_pictures_the_tower_gets_gradients_of_zero() -> None:
-    """A rank without images must join the tower's collectives (transformers #37186), out of place (verl #5881)."""
+def test_trainee_without_pictures_has_zero_vision_gradients() -> None:
+    """A rank without images takes part in the tower's collectives (transformers #37186), out of place (verl #5881)."""
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x"), seed=0)
     items = samples(checkpoint, 2, pictures=False)
@@ -155,7 +155,7 @@ def test_without_pictures_the_tower_gets_gradients_of_zero() -> None:
     torch.testing.assert_close(alone(collate(items)).total, trainee(collate(items)).total)
 
 
-def test_an_idle_batch_weighs_nothing() -> None:
+def test_idle_batch_has_no_weight_and_no_gradient() -> None:
     checkpoint = tiny_checkpoint()
     trainee = prepare(checkpoint, ModelConfig(path="x"), seed=0)
     batch = idle_batch(0)
@@ -164,7 +164,7 @@ def test_an_idle_batch_weighs_nothing() -> None:
     assert all(p.grad is None or not p.grad.any() for p in trainee.parameters())
 
 
-def test_from_nothing_draws_new_weights_by_seed_and_keeps_nothing() -> None:
+def test_prepare_from_nothing_draws_all_weights_from_the_seed() -> None:
     def drawn(seed: int, disturb: bool = False) -> dict[str, torch.Tensor]:
         checkpoint = tiny_checkpoint()
         if disturb:
@@ -178,35 +178,35 @@ def test_from_nothing_draws_new_weights_by_seed_and_keeps_nothing() -> None:
     assert not torch.equal(first["model.lm_head.weight"], other["model.lm_head.weight"])
 
 
-def test_every_tensor_of_a_batch_moves() -> None:
+def test_batch_to_cpu_returns_the_batch_itself() -> None:
     batch = collate(samples(tiny_checkpoint(), 1))
     assert batch.to(torch.device("cpu")) is batch
     assert isinstance(batch, Batch)
 
 
-def test_a_sample_made_of_text_pages_needs_no_rendering() -> None:
+def test_make_sample_without_pictures_has_no_vision_tokens() -> None:
     checkpoint = tiny_checkpoint()
     made = make_sample(trajectories(1, False)[0], recipe(checkpoint))
-    assert isinstance(made, Sample)
+    assert isinstance(made, TrainingSample)
     assert made.vision_tokens == 0
     assert isinstance(prepare(checkpoint, ModelConfig(path="x"), 0), Trainee)
 
 
-def test_liger_patches_norms_and_mlps_and_leaves_the_loss_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, object] = {}
+def test_use_liger_patches_norms_and_mlps_but_not_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: dict[str, object] = {}
     fake = types.ModuleType("liger_kernel.transformers")
-    fake.apply_liger_kernel_to_glm4v = lambda **options: told.update(options)  # type: ignore[attr-defined]
+    fake.apply_liger_kernel_to_glm4v = lambda **options: received.update(options)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "liger_kernel", types.ModuleType("liger_kernel"))
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     checkpoint = tiny_checkpoint()
     prepare(checkpoint, ModelConfig(path="unused", liger=True), 0)
-    assert told.pop("model") is checkpoint.model
-    assert {name for name, on in told.items() if on} == {"rms_norm", "swiglu"}
-    assert {"cross_entropy", "fused_linear_cross_entropy", "rope"} <= told.keys()
+    assert received.pop("model") is checkpoint.model
+    assert {name for name, on in received.items() if on} == {"rms_norm", "swiglu"}
+    assert {"cross_entropy", "fused_linear_cross_entropy", "rope"} <= received.keys()
 
 
-def test_liger_without_a_gpu_or_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_use_liger_rejects_missing_gpu_or_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs a CUDA GPU"):
         prepare(tiny_checkpoint(), ModelConfig(path="unused", liger=True), 0)
@@ -217,8 +217,8 @@ def test_liger_without_a_gpu_or_without_its_package_is_refused(monkeypatch: pyte
         prepare(tiny_checkpoint(), ModelConfig(path="unused", liger=True), 0)
 
 
-def test_flash_attention_without_its_kernels_is_refused() -> None:
+def test_prepare_rejects_flash_attention_without_its_kernels() -> None:
     if torch.cuda.is_available():
-        pytest.skip("its kernels may be here")
-    with pytest.raises(ConfigError, match='--no-build-isolation flash-attn; "grouped" is exact'):
+        pytest.skip("flash attention may be installed")
+    with pytest.raises(ConfigError, match='--no-build-isolation flash-attn. Or set it to "grouped"'):
         prepare(tiny_checkpoint(), ModelConfig(path="unused", attention="flash_attention_2"), 0)
