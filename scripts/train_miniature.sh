@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# From nothing to a model that selects and answers: nine stages on a CPU. On one core single facts are found and answered after
-# 20 minutes (stage 4), and all is learned within 100.
-#   bash scripts/train_miniature.sh [seed]          leaves runs/miniature/model
+# Train the miniature from random weights in nine stages on a CPU. On one core it finds and answers single facts after
+# 20 minutes (stage 4), and finishes within 100 minutes.
+#   bash scripts/train_miniature.sh [seed]          writes runs/miniature/model
 #   bash scripts/train_miniature.sh [seed] iso      also the control: the same data without select turns, in runs/miniature/iso-model
-# Interrupt it anywhere; run it again and it continues. runs/miniature/evaluation/report.html shows the learning curve and the
-# controls.
+# After an interruption, run it again to continue. Each model folder contains training.json, a summary of all stages.
+# runs/miniature/evaluation/report.html shows the learning curve and the controls.
 source "$(dirname "$0")/environment.sh" "model,train,data,eval"
 export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"

@@ -1,10 +1,10 @@
-"""The paper's controls in miniature: questions of a held-out world, every control as an ordinary run, the figures.
+"""The paper's control experiments in miniature: held-out questions, one benchmark run per control, and their figures.
 
     data = write_world(out / "data", n=500, seed=0)
     run_controls(data, out, model=SHIPPED, iso_model=None, seed=0)
     figures(load_controls(out), gold_pages(data), n=500, seed=0)
 
-The world is written as a benchmark folder, a task for each kind of question. Everything else is what any benchmark gets.
+The world becomes a benchmark folder with one task per kind of question, so runs and reports are those of any benchmark.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from seer.evaluation.runs.longbench import PredictOptions
 from seer.evaluation.runs.variants import Engines, Progress, Variant, no_progress, run_variant
 from seer.evaluation.scoring.pages import PageMetric, matched_budgets, page_score, read_page_labels
 from seer.miniature.model import ROUNDS, SHIPPED
-from seer.miniature.world import STYLE, Kind, MiniatureDocument, Question, World
+from seer.miniature.world import STYLE, MiniatureDocument, Question, QuestionKind, World
 from seer.storage import write_text
 
-MIX: dict[Kind, float] = {"single": 0.40, "paraphrase": 0.20, "hop": 0.15, "many": 0.10, "unanswerable": 0.15}
-"""Shares of the kinds of questions. About a quarter of the documents is Chinese, as everywhere in the world."""
+MIX: dict[QuestionKind, float] = {"single": 0.40, "paraphrase": 0.20, "hop": 0.15, "many": 0.10, "unanswerable": 0.15}
+"""The fraction of each kind of question. About a quarter of the documents is Chinese, as in every world."""
 LEAST_QUESTIONS = 10
-MAX_NEW_TOKENS: dict[Kind, int] = {"single": 64, "paraphrase": 64, "hop": 96, "many": 224, "unanswerable": 64}
-"""Reasoning and answer together; each well above what the template's longest reasoning takes."""
-CATEGORIES: dict[Kind, str] = {
+MAX_NEW_TOKENS: dict[QuestionKind, int] = {"single": 64, "paraphrase": 64, "hop": 96, "many": 224, "unanswerable": 64}
+"""For reasoning and answer together; each limit is well above the longest reasoning of the template."""
+CATEGORIES: dict[QuestionKind, str] = {
     "single": "one page",
     "paraphrase": "one page",
     "hop": "several pages",
@@ -49,13 +49,13 @@ DATA, LABELS = "data", "labels.jsonl"
 
 @dataclass(frozen=True)
 class Control:
-    """One run: a system, what its policy changes, and who selects pages."""
+    """One run: a system, its changes to the reading policy, and the selector of pages."""
 
     name: str
     system: str
     policy: Mapping[str, Any] = field(default_factory=dict)
     is_iso: bool = False
-    """Made with the model that was trained on the same data without select turns."""
+    """Uses the model that was trained on the same data without select turns."""
     selector: str = "model"
 
 
@@ -73,16 +73,19 @@ CONTROLS = (
 
 
 def draw_questions(n: int, seed: int) -> Iterator[tuple[MiniatureDocument, Question]]:
-    """`n` questions in the shares of `MIX`, each of another document of the test world."""
+    """Yield `n` questions in the proportions of `MIX`, each about another document of the test world.
+
+    Raises InputError if `n` is below `LEAST_QUESTIONS`.
+    """
     if n < LEAST_QUESTIONS:
-        raise InputError(f"n is {n}; ask at least {LEAST_QUESTIONS} questions, so that each kind has its share")
+        raise InputError(f"n={n}: must be at least {LEAST_QUESTIONS}, so that every kind of question occurs")
     left = quotas(n)
     world, rng = World(seed, "test"), random.Random(f"controls/{seed}")
     for number in itertools.count():
         document = world.document(number)
         wanted = {question.kind for question in document.questions if left[question.kind]}
         if wanted:
-            # what lags behind most: kinds that few documents have are not left for the end
+            # Take the kind with the largest deficit, so that kinds in few documents are not left to the end.
             kind = max(sorted(wanted), key=lambda one: left[one] / MIX[one])
             left[kind] -= 1
             yield document, rng.choice([question for question in document.questions if question.kind == kind])
@@ -90,8 +93,8 @@ def draw_questions(n: int, seed: int) -> Iterator[tuple[MiniatureDocument, Quest
             return
 
 
-def quotas(n: int) -> dict[Kind, int]:
-    """How many questions of each kind: rounded down, the rest to the largest remainders."""
+def quotas(n: int) -> dict[QuestionKind, int]:
+    """Return the number of questions of each kind: rounded down, the rest by largest remainder."""
     counts = {kind: math.floor(n * share) for kind, share in MIX.items()}
     by_remainder = sorted(MIX, key=lambda kind: n * MIX[kind] - counts[kind], reverse=True)
     for kind in by_remainder[: n - sum(counts.values())]:
@@ -100,20 +103,21 @@ def quotas(n: int) -> dict[Kind, int]:
 
 
 def write_world(folder: str | Path, n: int, seed: int) -> Path:
-    """Write benchmark.toml, `<kind>.jsonl` in the world's own records, and the gold pages as labels.jsonl.
+    """Write the benchmark folder: benchmark.toml, `<kind>.jsonl` with the records, and labels.jsonl with gold pages.
 
-    Raises InputError where another world stands there: runs over both would be scored as one.
+    Returns the folder. Raises InputError if it cannot be created or contains another world, because runs over both would
+    be scored as one.
     """
     import tomli_w
 
     target = Path(folder)
-    records: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in MIX}
+    records: dict[QuestionKind, list[dict[str, Any]]] = {kind: [] for kind in MIX}
     for document, question in draw_questions(n, seed):
         records[question.kind] += [record for record in document.records() if record["id"] == question.id]
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"'{target}' can't hold the world: {error.strerror}; give another folder") from None
+        raise InputError(f"'{target}' cannot be created ({error.strerror}); choose another folder") from None
     tasks = {
         kind: {
             "category": CATEGORIES[kind],
@@ -130,7 +134,7 @@ def write_world(folder: str | Path, n: int, seed: int) -> Path:
     }
     contents |= {target / f"{kind}.jsonl": _lines(held) for kind, held in records.items()}
     if any(path.exists() and path.read_text(encoding="utf-8") != content for path, content in contents.items()):
-        raise InputError(f"'{target}' holds another world than that of n {n} and seed {seed}; give another folder")
+        raise InputError(f"'{target}' contains another world than that of n={n} and seed={seed}; choose another folder")
     for path, content in contents.items():
         write_text(path, content)
     return target
@@ -141,19 +145,22 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def find_model(given: str | Path | None) -> Path:
-    """The checkpoint that was given, else the shipped one. Raises ModelError where it is none, or none is shipped."""
+    """Return the folder of the given checkpoint, or of the shipped one.
+
+    Raises ModelError if the folder is not a checkpoint, or if none is given and none is shipped.
+    """
     from seer.models.checkpoint import check_folder
 
     if given is None and not SHIPPED.is_dir():
         raise ModelError(
-            "no trained miniature comes with this copy; train one with `bash scripts/train_miniature.sh`, or give a "
+            "this installation contains no trained miniature; train one with `bash scripts/train_miniature.sh`, or give a "
             "checkpoint folder with --model"
         )
     return check_folder(given or SHIPPED)
 
 
 def shipped_iso() -> Path | None:
-    """The shipped model of the iso-training control, where there is one."""
+    """Return the folder of the shipped iso-training control model; None if it is not shipped."""
     folder = SHIPPED.with_name("checkpoint_iso")
     return folder if folder.is_dir() else None
 
@@ -172,10 +179,13 @@ def run_controls(
     device: str = "auto",
     progress: Progress = no_progress,
 ) -> None:
-    """Every control in a folder of its own below `out`; what is there already is not done again.
+    """Run every control in its own folder below `out`; finished runs are skipped.
 
-    Those of the iso-training model are left out where there is none. Forced selections get the budget that the first
-    run used for each question, at least one page (the paper's A.9).
+    data: the folder that `write_world` wrote.
+    model, iso_model: checkpoint folders. Without `iso_model` its controls are left out.
+
+    Forced selections get, for each question, the number of pages that the first run selected, at least one (section A.9
+    of the paper).
     """
     records, benchmark = read_data(data)
     gold = gold_pages(data)
@@ -194,11 +204,12 @@ def run_controls(
 
 
 def load_controls(out: Path, controls: Sequence[Control] = CONTROLS) -> list[Run]:
-    """The runs that are there, in the order of `controls`."""
+    """Load the existing runs, in the order of `controls`."""
     return [load_run(out / one.name) for one in controls if (out / one.name).is_dir()]
 
 
 def gold_pages(data: Path) -> dict[str, tuple[int, ...]]:
+    """Read the gold pages of a world that `write_world` wrote, by question id."""
     return read_page_labels(data / LABELS)
 
 
@@ -206,7 +217,10 @@ def gold_pages(data: Path) -> dict[str, tuple[int, ...]]:
 
 
 def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int, seed: int) -> dict[str, Any]:
-    """What `seer eval miniature --json` prints. None where a control has not been run."""
+    """Compute the figures that `seer eval miniature --json` prints; None for those of a control without a run.
+
+    runs: must contain the run "full".
+    """
     by_name = {run.name: run for run in runs}
     full = by_name["full"]
 
@@ -233,7 +247,7 @@ def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int,
 
 
 def exact_match(run: Run) -> float:
-    """The share of all questions that are answered rightly; failures count as wrong."""
+    """Return the fraction of all questions with a correct answer; failures count as wrong."""
     scores = [score for by_id in run.sample_scores().values() for score in by_id.values()]
     return math.fsum(scores) / len(scores)
 
@@ -241,7 +255,7 @@ def exact_match(run: Run) -> float:
 def _selections(
     run: Run, gold: Mapping[str, tuple[int, ...]], task: str | None
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(selected, gold) of every question, or of those of one task."""
+    """(selected pages, gold pages) of every question, or of the questions of one task."""
     return [
         (one.selected_pages, gold[one.id])
         for name, by_id in run.predictions.items()

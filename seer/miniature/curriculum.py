@@ -1,9 +1,9 @@
-"""The curriculum's sets, as trajectory shards that `seer-train run configs/miniature-*.toml` reads.
+"""The lesson sets of the curriculum, as trajectory shards for `seer-train run configs/miniature-*.toml`.
 
-    python -m seer.miniature.curriculum runs/miniature               # the sets, and a model that knows nothing
+    python -m seer.miniature.curriculum runs/miniature               # the lesson sets and an untrained model
     python -m seer.miniature.curriculum runs/miniature --finish model    # the trained model in bfloat16, with training.json
 
-Every set comes twice: to train on, and, from the validation world, to look at.
+Every set has a training part and a held-out part from the validation world.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELD_OUT = 96
 
 @dataclass(frozen=True)
 class LessonSet:
-    """What a set holds. `options` go to `lessons`."""
+    """The content of a lesson set. `options` are arguments of `lessons`, the others of `World`."""
 
     lesson: Lesson
     count: int
@@ -33,7 +33,7 @@ class LessonSet:
 
 
 EVERY_PAGE: dict[str, Any] = {"kinds": ("single", "many"), "call_share": 1.0}
-"""Finding all pages that a call must name, two and more for most names of a crowded document."""
+"""Options to find all pages that a call must name: two or more for most names of a crowded document."""
 SETS = {
     "reading": LessonSet("reading", 4000),
     "matching-1": LessonSet("matching", 6000, options={"max_lines": 1, "call_share": 0.0}),
@@ -57,29 +57,32 @@ SETS = {
     "asking-long": LessonSet("conversation", 30_000, 8),
     "asking-crowded": LessonSet("conversation", 10_000, 8, crowded=True),
 }
-"""Every set by its folder's name."""
+"""The lesson sets by the names of their folders."""
 
 
 def write_curriculum(out: Path, seed: int) -> None:
-    """Write all sets under `out`: `<name>/train` and `<name>/validation`. What is there already stays."""
-    for name, wanted in SETS.items():
-        for split, count in (("train", wanted.count), ("validation", HELD_OUT)):
+    """Write all lesson sets below `out`, as `<name>/train` and `<name>/validation`. Finished sets are kept."""
+    for name, lesson_set in SETS.items():
+        for split, count in (("train", lesson_set.count), ("validation", HELD_OUT)):
             folder = out / name / split
             if (folder / MANIFEST_NAME).exists():
                 continue
-            world = World(seed, split, max_pages=wanted.max_pages, crowded=wanted.crowded)  # type: ignore[arg-type]
+            world = World(seed, split, max_pages=lesson_set.max_pages, crowded=lesson_set.crowded)  # type: ignore[arg-type]
             with ShardWriter(folder, overwrite=True) as writer:
-                for trajectory in lessons(wanted.lesson, world, count, **wanted.options):
+                for trajectory in lessons(lesson_set.lesson, world, count, **lesson_set.options):
                     writer.add(trajectory)
                 writer.finish()
             print(f"{folder}: {count} trajectories", flush=True)
 
 
 def main() -> None:
+    """Write the lesson sets and the untrained model, or package a trained model (see the module's examples)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=0, help="of the worlds and of the untrained model")
-    parser.add_argument("--finish", choices=("model", "iso-model"), help="make OUT/<this> of the last stage's model")
+    parser.add_argument("out", type=Path, help="the folder of the training runs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the worlds and of the untrained model")
+    parser.add_argument(
+        "--finish", choices=("model", "iso-model"), help="package the model of the last stage as OUT/<this>"
+    )
     arguments = parser.parse_args()
     if arguments.finish:
         stages = ISO_STAGE_FOLDERS if arguments.finish == "iso-model" else STAGE_FOLDERS

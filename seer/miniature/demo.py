@@ -1,4 +1,4 @@
-"""The demo: a small trained model reads a document of names and codes, live, then 100 held-out questions, then a report.
+"""The demo: a small trained model answers questions about one document live, then 100 held-out questions, then reports.
 
 console = Console()
 run_demo(SHIPPED, None, Path("runs/demo"), console, make_printer=partial(TracePrinter, console))
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DOCUMENT = Path(__file__).parent.parent / "data" / "miniature.txt"
-"""The document that is read where none is given."""
+"""The document that is read by default."""
 NUM_QUESTIONS = 5
 NUM_SCORED = 100
 
@@ -46,12 +46,15 @@ class ReadingPrinter(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class DemoReading:
+    """A question about the document and the model's answer."""
+
     question: Question
     answer: Answer
 
     @property
-    def is_right(self) -> bool:
+    def is_correct(self) -> bool:
+        """Whether the answer is exactly the expected one."""
         return self.answer.text.strip() == self.question.answer
 
 
@@ -65,7 +68,7 @@ def run_demo(
     report: bool = True,
     num_scored: int = NUM_SCORED,
     progress: Progress = no_progress,
-) -> list[Asked]:
+) -> list[DemoReading]:
     """Ask questions about one document, score the model on a held-out world and write the report.
 
     `make_printer` builds the printer of each reading for its document. Returns the questions with their answers;
@@ -82,27 +85,27 @@ def run_demo(
     reader = Reader.from_checkpoint(model, policy, device="cpu")
     console.print(f"{source.id}: {len(source.lines)} lines on {len(document.pages)} pages, shown as pictures:\n")
     console.print(source.text)
-    asked = []
+    readings = []
     for number, question in enumerate(pick_questions(source, NUM_QUESTIONS), 1):
         console.print(f"\n{number}. {question.text}   ({question.kind})")
         printer = make_printer(document)
         answer = reader.ask(document, question.text, printer)
         printer.outcome(answer)
-        asked.append(Asked(question, answer))
-        console.print(f"   truth  {'right' if asked[-1].is_right else f'wrong: it is {question.answer}'}")
+        readings.append(DemoReading(question, answer))
+        console.print(f"   truth  {'right' if readings[-1].is_correct else f'wrong: it is {question.answer}'}")
         write_trace(out / "questions" / f"{number}-{question.kind}", document, question.text, answer)
     run, world = _score(model, out, num_scored, progress)
     _print_scores(console, run, world)
     if report:
-        for path in write_report(_report(asked, document, run, world), out):
+        for path in write_report(_report(readings, document, run, world), out):
             console.print(str(path))
-    right = sum(one.is_right for one in asked)
-    console.print(f"{right} of {len(asked)} questions right; {time.perf_counter() - started:.0f} s in all")
-    return asked
+    right = sum(one.is_correct for one in readings)
+    console.print(f"{right} of {len(readings)} questions right; {time.perf_counter() - started:.0f} s in all")
+    return readings
 
 
 def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[Run, Path]:
-    """Read held-out questions as an ordinary run; another model's stands in another folder."""
+    """Run the held-out questions as a benchmark; every model has its own folder. Returns the run and the world's folder."""
     folder = out / f"test-{weights_digest(model)}-n{number}"
     world = miniature.write_world(folder / miniature.DATA, number, seed=0)
     only = miniature.CONTROLS[:1]
@@ -113,6 +116,7 @@ def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[Run
 
 
 def _print_scores(console: Console, run: Run, world: Path) -> None:
+    """Print exact answers and page F1 by kind of question."""
     from rich.table import Table
 
     from seer.evaluation.scoring.pages import PageMetric, page_score
@@ -133,25 +137,26 @@ def _print_scores(console: Console, run: Run, world: Path) -> None:
     console.print(table)
 
 
-def _report(asked: list[Asked], document: Document, run: Run, world: Path) -> Report:
-    right = sum(one.is_right for one in asked)
+def _report(readings: list[DemoReading], document: Document, run: Run, world: Path) -> Report:
+    right = sum(one.is_correct for one in readings)
     built = build_report([run], gold_pages=miniature.gold_pages(world), records=read_data(world)[0])
     text = (
-        "Each as it was read: pages as pictures, the selection in a frame, the exact text that came back, the answer."
+        "Each reading in order: the pages as images with the selected ones framed, the retrieved text and the answer."
     )
     live = Section(
         f"Questions about {document.name}",
         text,
-        cases=[_case(one, document, number) for number, one in enumerate(asked, 1)],
+        cases=[_case(one, document, number) for number, one in enumerate(readings, 1)],
     )
     points = [
-        f"{document.name}: {right} of {len(asked)} questions right",
+        f"{document.name}: {right} of {len(readings)} questions right",
         f"{100 * miniature.exact_match(run):.1f} % of {run.report.num_inputs} questions of a held-out world exactly right",
     ]
     return Report("Seer in miniature", points, [live, *built.sections], built.runs)
 
 
-def _case(one: Asked, document: Document, number: int) -> Case:
+def _case(one: DemoReading, document: Document, number: int) -> Case:
+    """One reading as a case of the report: page images and the steps of the trace."""
     question, answer = one.question, one.answer
     pictures = [
         Picture(page.number, page.png(), page.number in answer.selected_pages, page.number in question.pages)
@@ -159,5 +164,8 @@ def _case(one: Asked, document: Document, number: int) -> Case:
     ]
     fields: list[tuple[str, str]] = [(step.name, step_text(step)) for step in answer.trace]
     fields += [("cited", cite(citation, document)) for citation in answer.citations]
-    fields += [("truth", f"{'right' if one.is_right else 'wrong'}: {question.answer}"), ("tokens", tokens_line(answer))]
+    fields += [
+        ("truth", f"{'right' if one.is_correct else 'wrong'}: {question.answer}"),
+        ("tokens", tokens_line(answer)),
+    ]
     return Case(f"{number}. {question.text} ({question.kind})", fields, pictures)

@@ -1,9 +1,9 @@
-"""The curriculum's lessons, each an ordinary trajectory: reading a page aloud, finding names, whole conversations.
+"""The lessons of the curriculum as trajectories: reading a page aloud, finding names, whole conversations.
 
     for trajectory in lessons("finding", World(seed=0, split="train"), 20_000, text_share=0.5): ...
 
-Pages stand as pictures or, in a share of them, as text in the picture's place: text is learned quickly and teaches what to
-look for in pictures.
+Pages are shown as images or, for a fraction of them, as text. Text is learned quickly and teaches the model what to look
+for in images.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ from typing import Literal
 
 from seer.errors import InputError
 from seer.miniature.lexicon import PARAPHRASES
-from seer.miniature.world import LINES_PER_PAGE, MAX_PAGES, STYLE, Kind, Line, MiniatureDocument, Question, World
+from seer.miniature.world import (
+    LINES_PER_PAGE,
+    MAX_PAGES,
+    STYLE,
+    Line,
+    MiniatureDocument,
+    Question,
+    QuestionKind,
+    World,
+)
 from seer.protocol.call import render_call
 from seer.protocol.turns import observation
 from seer.schema import Excerpt, Trajectory, Turn
 from seer.teaching.template import CHINESE, ENGLISH, Wording, quoted_lines, quoted_reasoning
 
 Lesson = Literal["reading", "matching", "quoting", "finding", "conversation"]
-KIND_WEIGHTS: dict[Kind, int] = {"single": 3, "paraphrase": 3, "hop": 3, "many": 5, "unanswerable": 2}
-"""How often a kind is drawn where a document has it: few documents have pointers and names on many pages."""
+KIND_WEIGHTS: dict[QuestionKind, int] = {"single": 3, "paraphrase": 3, "hop": 3, "many": 5, "unanswerable": 2}
+"""Relative frequency of a kind among those of a document. Few documents have pointers or names on many pages."""
 MAX_NAMES_FOUND = 8
-FOUND_KINDS: tuple[Kind, ...] = ("single",)
-"""Whose pages the lesson "finding" asks for where it is not told."""
+FOUND_KINDS: tuple[QuestionKind, ...] = ("single",)
+"""The kinds of questions of the lesson "finding" by default."""
 
 
 def lessons(
@@ -34,18 +43,24 @@ def lessons(
     count: int,
     *,
     text_share: float = 0.0,
-    kinds: Collection[Kind] = (),
+    kinds: Collection[QuestionKind] = (),
     max_lines: int = LINES_PER_PAGE,
     call_share: float = 0.5,
 ) -> Iterator[Trajectory]:
-    """`count` trajectories of one lesson, one a document.
+    """Yield `count` trajectories of one lesson, one per document.
 
-    text_share: how many pages stand as text. kinds: the questions' kinds, all of them where empty, drawn by
-    `KIND_WEIGHTS` from those that a document has; for "finding" the kinds whose pages are to be found; for "matching"
-    ("paraphrase",) asks for names by what else they are called.
+    text_share: the fraction of pages that are shown as text.
+    kinds: the kinds of questions, drawn by `KIND_WEIGHTS` from those that a document has; empty means all. For "finding"
+    these are the kinds whose gold pages are to be found. For "matching", ("paraphrase",) asks for names by paraphrase.
+    max_lines: for "matching", the most lines on a page.
+    call_share: for "matching" and "finding", the fraction of answers in the form of calls.
+
+    Raises InputError if `kinds` is given for a lesson that asks no questions.
     """
     if kinds and (lesson in ("reading", "quoting") or (lesson == "matching" and {*kinds} != {"paraphrase"})):
-        raise InputError(f"the lesson '{lesson}' asks no questions, so it takes no kinds")
+        raise InputError(
+            f"kinds={tuple(kinds)!r}: the lesson '{lesson}' asks no questions of such kinds; leave kinds out"
+        )
     made = number = 0
     while made < count:
         document = world.document(number)
@@ -59,7 +74,7 @@ def lessons(
         elif lesson == "quoting":
             yield quoting(document, rng)
         elif lesson == "finding":
-            places = pages_of(document, kinds or FOUND_KINDS)
+            places = names_with_pages(document, kinds or FOUND_KINDS)
             if not places:
                 continue
             yield found(document, "finding", _prompt(document, "", as_text), places, call_share, rng)
@@ -72,12 +87,14 @@ def lessons(
 
 
 def _pages_as_text(num_pages: int, share: float, rng: random.Random) -> set[int]:
-    """Half of the documents are wholly one or the other, half are mixed."""
+    """Draw the pages that are shown as text. Half of the documents are all text or all images, half are mixed."""
     here = share if rng.random() < 0.5 else float(rng.random() < share)
     return {page for page in range(1, num_pages + 1) if rng.random() < here}
 
 
-def _draw_question(questions: Sequence[Question], kinds: Collection[Kind], rng: random.Random) -> Question | None:
+def _draw_question(
+    questions: Sequence[Question], kinds: Collection[QuestionKind], rng: random.Random
+) -> Question | None:
     wanted = [question for question in questions if not kinds or question.kind in kinds]
     if not wanted:
         return None
@@ -87,16 +104,18 @@ def _draw_question(questions: Sequence[Question], kinds: Collection[Kind], rng: 
 
 
 def reading(document: MiniatureDocument, page: int) -> Trajectory:
-    """One page as a picture; its names are said in order. Codes are left to retrieval."""
-    said = "\n".join(f"{line.name} → {line.target}" if line.target else line.name for line in _lines(document, page))
-    return _trajectory(document, "reading", [Turn(kind="prompt", pages=(page,)), Turn(kind="answer", text=said)])
+    """Build a trajectory that shows one page as an image and lists its names in order. Codes come from retrieval."""
+    answer = "\n".join(f"{line.name} → {line.target}" if line.target else line.name for line in _lines(document, page))
+    return _trajectory(document, "reading", [Turn(kind="prompt", pages=(page,)), Turn(kind="answer", text=answer)])
 
 
 def matching(
     document: MiniatureDocument, max_lines: int, call_share: float, rng: random.Random, *, paraphrased: bool = False
 ) -> Trajectory:
-    """As "finding", on pages of one to `max_lines` lines of text whose numbers skip: with one line the number stands right
-    beside the name, which is where a model that knows nothing begins to see what is asked of it."""
+    """Build a trajectory as for "finding", on pages of one to `max_lines` lines of text with gaps in their numbers.
+
+    With one line per page the page number is next to the name, which is the easiest way to learn the task from nothing.
+    """
     by_name = {line.name: line for line in document.lines if line.code}
     lines = rng.sample([*by_name.values()], len(by_name))
     numbers = sorted(
@@ -113,21 +132,21 @@ def matching(
 
 
 def quoting(document: MiniatureDocument, rng: random.Random) -> Trajectory:
-    """One to six pages as text and a list of names; the answer says their lines again, as reasoning quotes them."""
+    """Build a trajectory with one to six pages as text and a list of names; the answer quotes their lines as reasoning does."""
     pages = sorted(rng.sample(range(1, document.num_pages + 1), rng.randint(1, min(6, document.num_pages))))
     lines = [(page, line) for page in pages for line in _lines(document, page)]
     wanted = rng.sample(lines, min(rng.randint(2, 4), len(lines)))
     names = list(dict.fromkeys(line.name for _, line in wanted))
-    # every line of a name, in order: a name may stand on several pages
+    # All lines of each name, in order: a name can be on several pages.
     quotes = [(page, line.text) for name in names for page, line in lines if line.name == name]
     excerpts = tuple(_excerpt(document, page) for page in pages)
     prompt = Turn(kind="prompt", text=" ".join(names), excerpts=excerpts)
-    said = quoted_lines(quotes, _wording(document))
-    return _trajectory(document, "quoting", [prompt, Turn(kind="answer", text=said)])
+    answer = quoted_lines(quotes, _wording(document))
+    return _trajectory(document, "quoting", [prompt, Turn(kind="answer", text=answer)])
 
 
-def pages_of(document: MiniatureDocument, kinds: Collection[Kind]) -> list[tuple[str, tuple[int, ...]]]:
-    """The names that questions of these kinds ask for, as they ask for them, each with its gold pages."""
+def names_with_pages(document: MiniatureDocument, kinds: Collection[QuestionKind]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the names in questions of these kinds, as the questions spell them, each with its gold pages."""
     return [
         (PARAPHRASES[question.name] if question.kind == "paraphrase" else question.name, question.pages)
         for question in document.questions
@@ -143,24 +162,27 @@ def found(
     call_share: float,
     rng: random.Random,
 ) -> Trajectory:
-    """A list of names, to be said again with the pages of each.
+    """Build a trajectory whose prompt lists names and whose answer repeats them with the pages of each.
 
-    The answer says a page right after its name or, in `call_share` of all, as a call does, some tokens later: a distance
-    that a model hardly learns to bridge in a conversation, and quickly here, once it finds pages at all."""
+    The answer gives the pages right after the name or, with probability `call_share`, in a call, some tokens later. A
+    model hardly learns to bridge that distance in a conversation, and quickly here, once it finds pages at all.
+    """
     wanted = rng.sample(places, min(MAX_NAMES_FOUND, len(places)))
     as_calls = rng.random() < call_share
     mark = "?" if as_calls else ""
-    said = "".join(
+    answer = "".join(
         f"{found}?{render_call(pages)}" if as_calls else found + ", ".join(map(str, pages)) for found, pages in wanted
     )
-    asked = prompt.model_copy(update={"text": " ".join(f"{found}{mark}" for found, _ in wanted)})
-    return _trajectory(document, name, [asked, Turn(kind="answer", text=said)])
+    question = prompt.model_copy(update={"text": " ".join(f"{found}{mark}" for found, _ in wanted)})
+    return _trajectory(document, name, [question, Turn(kind="answer", text=answer)])
 
 
 def conversation(document: MiniatureDocument, question: Question, as_text: Collection[int] = ()) -> Trajectory:
-    """Question; for every step of reasoning selection and retrieved text, told before the next; the answer.
+    """Build a whole conversation: the question, a selection with retrieved text for every reasoning step, the answer.
 
-    The reasoning is as the data pipeline's template tells it: what stands on each page, then the answer."""
+    Between two selections the model quotes what it has read. The reasoning follows the template of the data pipeline:
+    the quotes of each page, then the answer.
+    """
     turns = [_prompt(document, question.text, as_text)]
     *before, last = quotes_by_step(document, question)
     for quotes in before:
@@ -174,7 +196,7 @@ def conversation(document: MiniatureDocument, question: Question, as_text: Colle
 
 
 def quotes_by_step(document: MiniatureDocument, question: Question) -> list[list[tuple[int, str]]]:
-    """Page and line of the evidence that each step of reasoning needs; one step without any where there is no answer."""
+    """Return (page, line) of the evidence of each reasoning step; one empty step if the question has no answer."""
     spans = sorted(zip(question.steps, question.evidence, strict=True))
     return [
         [(_page_at(document, start), document.text[start:end]) for at, (start, end) in spans if at == step]

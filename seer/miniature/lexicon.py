@@ -1,11 +1,11 @@
-"""The words of the miniature world: what is printed, and the paraphrase by which a question may mean it.
+"""The names of the miniature world: the printed word, and the paraphrase that a question can use instead.
 
-No paraphrase shares a word (in Chinese: a character) with what it stands for, so lexical search is blind to it.
+No paraphrase shares a word (in Chinese: a character) with its name, so lexical search cannot match them.
 """
 
 from __future__ import annotations
 
-ENGLISH = {
+ENGLISH_NAMES = {
     "doctor": "physician",
     "lawyer": "attorney",
     "pupil": "student",
@@ -44,7 +44,7 @@ ENGLISH = {
     "fire": "blaze",
 }
 
-CHINESE = {
+CHINESE_NAMES = {
     "医生": "大夫",
     "电脑": "计算机",
     "爸爸": "父亲",
@@ -63,5 +63,5 @@ CHINESE = {
     "钞票": "纸币",
 }
 
-PARAPHRASES = ENGLISH | CHINESE
-"""Every printed name, and what else a question may call it."""
+PARAPHRASES = ENGLISH_NAMES | CHINESE_NAMES
+"""Every printed name with its paraphrase."""

@@ -1,8 +1,8 @@
-"""A person's own document of names and codes, read so that it may be asked what any document of the world is asked.
+"""Parses a user's own document of names and codes, and generates the same questions as for documents of the world.
 
     document = read_document("mine.txt")
 
-A line is a name and its code, `doctor 482139`, or a name that points to another one, `lawyer → rabbit`.
+A line is a name and its code, `doctor 482139`, or a name that points to another name, `lawyer → rabbit`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 from pathlib import Path
 
 from seer.errors import DocumentNotFound, InputError
-from seer.miniature.lexicon import CHINESE, ENGLISH
+from seer.miniature.lexicon import CHINESE_NAMES, ENGLISH_NAMES
 from seer.miniature.world import (
     LINES_PER_PAGE,
     MAX_PAGES,
-    Kind,
     Language,
     Line,
     MiniatureDocument,
     Question,
+    QuestionKind,
     questions_about,
 )
 
@@ -30,10 +30,9 @@ _FORMS = "write 'doctor 482139' (a code of 4 to 6 digits) or 'lawyer → rabbit'
 
 
 def read_document(path: str | Path) -> MiniatureDocument:
-    """The document that a text file holds, with the questions that it can be asked.
+    """Read a document from a text file, with the questions about it.
 
-    Raises DocumentNotFound; InputError: a line of another form, a name that the model was not taught, two languages,
-    more than eight pages, no name left to ask in vain.
+    Raises DocumentNotFound if there is no file, and InputError as `parse_document` does and if the file is not UTF-8.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -45,7 +44,12 @@ def read_document(path: str | Path) -> MiniatureDocument:
 
 
 def parse_document(text: str, name: str) -> MiniatureDocument:
-    """As `read_document`, from the text itself."""
+    """Parse a document from its text; `name` becomes its id.
+
+    Raises InputError for a line of another form, a name outside the lexicon, names of two languages, fewer than 4 or more
+    than 24 lines, a pointer to a name without a code, and if every name is printed, so that no question can lack an
+    answer.
+    """
     lines = tuple(
         _parse_line(line.strip(), f"'{name}', line {number}")
         for number, line in enumerate(text.splitlines(), 1)
@@ -54,18 +58,18 @@ def parse_document(text: str, name: str) -> MiniatureDocument:
     most = MAX_PAGES * LINES_PER_PAGE
     if not LINES_PER_PAGE < len(lines) <= most:
         raise InputError(
-            f"'{name}' has {len(lines)} lines; the model reads {LINES_PER_PAGE + 1} to {most}, {LINES_PER_PAGE} a page"
+            f"'{name}' has {len(lines)} lines; the model reads {LINES_PER_PAGE + 1} to {most} lines, {LINES_PER_PAGE} per page"
         )
-    printed = {said for line in lines for said in (line.name, line.target) if said}
-    language: Language = "zh" if printed & CHINESE.keys() else "en"
-    words = CHINESE if language == "zh" else ENGLISH
+    printed = {word for line in lines for word in (line.name, line.target) if word}
+    language: Language = "zh" if printed & CHINESE_NAMES.keys() else "en"
+    words = CHINESE_NAMES if language == "zh" else ENGLISH_NAMES
     if strange := sorted(printed - words.keys()):
         raise InputError(
             f"'{name}' has names of two languages, such as '{strange[0]}' and '{min(printed & words.keys())}'; "
-            "the model was taught documents of one: keep to either"
+            "the model reads documents in one language, so use only English or only Chinese names"
         )
     if printed == words.keys():
-        raise InputError(f"'{name}' uses every name there is; leave one out, to be asked for in vain")
+        raise InputError(f"'{name}' uses every known name; leave one out for the question without an answer")
     for line in lines:
         if line.target and not any(one.name == line.target and one.code for one in lines):
             raise InputError(f"'{name}': '{line.text}' points to a name without a code; add '{line.target} 482139'")
@@ -78,6 +82,7 @@ def parse_document(text: str, name: str) -> MiniatureDocument:
 
 
 def _parse_line(text: str, place: str) -> Line:
+    """Parse one line; `place` names it in errors."""
     if pointer := _POINTER.fullmatch(text):
         return Line(_known(pointer[1], place), target=_known(pointer[2], place))
     if fact := _FACT.fullmatch(text):
@@ -86,22 +91,26 @@ def _parse_line(text: str, place: str) -> Line:
 
 
 def _known(name: str, place: str) -> str:
-    if name in ENGLISH or name in CHINESE:
+    """The name, if it is a printed name of the lexicon."""
+    if name in ENGLISH_NAMES or name in CHINESE_NAMES:
         return name
-    for printed, meaning in (ENGLISH | CHINESE).items():
+    for printed, meaning in (ENGLISH_NAMES | CHINESE_NAMES).items():
         if name == meaning:
-            raise InputError(f"{place}: '{name}' is used in questions only; write '{printed}', which it means")
-    some = ", ".join([*list(ENGLISH)[:8], *list(CHINESE)[:3]])
+            raise InputError(f"{place}: '{name}' occurs in questions only; write '{printed}', which it paraphrases")
+    some = ", ".join([*list(ENGLISH_NAMES)[:8], *list(CHINESE_NAMES)[:3]])
     raise InputError(
-        f"{place}: the model does not know the name '{name}'; it knows {len(ENGLISH)} English and {len(CHINESE)} "
-        f"Chinese ones (seer/miniature/lexicon.py), such as {some}"
+        f"{place}: the model does not know the name '{name}'; it knows {len(ENGLISH_NAMES)} English and {len(CHINESE_NAMES)} "
+        f"Chinese names (seer/miniature/lexicon.py), such as {some}"
     )
 
 
 def pick_questions(document: MiniatureDocument, count: int = 5) -> list[Question]:
-    """One question of each kind that the document has, then further ones, about different names where it can be."""
+    """Pick up to `count` questions: one of each kind that the document has, then more single and paraphrased ones.
+
+    Different names are preferred.
+    """
     left, picked = list(document.questions), list[Question]()
-    kinds: tuple[Kind, ...] = ("single", "paraphrase", "hop", "many", "unanswerable")
+    kinds: tuple[QuestionKind, ...] = ("single", "paraphrase", "hop", "many", "unanswerable")
     for kind in (*kinds, *["single", "paraphrase"] * count):
         of_kind = [question for question in left if question.kind == kind]
         if of_kind and len(picked) < count:

@@ -1,4 +1,4 @@
-"""The miniature's report: the figures and the controls at a glance, then every section that any benchmark gets."""
+"""The report on the miniature: figures and controls at a glance, then the sections of every benchmark report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEANINGS = {
     "em_without_retrieve": "exact answers, selecting without text (k = 0)",
     "em_iso_control": "exact answers of the model trained on the same data without select turns",
     "em_visual": "exact answers from pictures alone",
-    "invalid_selections": "select calls that depart from the protocol, in all runs",
+    "invalid_selections": "select calls that deviate from the protocol, in all runs",
 }
 
 
@@ -40,8 +40,14 @@ def miniature_report(
     *,
     checkpoint: Path | None = None,
 ) -> Report:
-    """`runs`: the controls, the full run first. `found`: what `seer.miniature.controls.figures` made of them.
-    `checkpoint`: the model's folder, whose logs, where it holds some, become its learning curve."""
+    """Build the report.
+
+    runs: the control runs, with the full run first.
+    gold: gold pages by question id.
+    records: the records of the benchmark.
+    found: the result of `seer.miniature.controls.figures`.
+    checkpoint: the model's folder; its training summary, if there is one, becomes a learning curve.
+    """
     built = build_report(
         runs, title="Seer in miniature: the paper's controls", gold_pages=gold, records=records, seed=found["seed"]
     )
@@ -69,7 +75,7 @@ def _glance(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], found: Map
             page_score(pairs, PageMetric.ALL_SAMPLES).f1,
         ]
         if not any(selected for selected, _ in pairs):
-            pages = [None, None]  # pictures alone: nothing was to be selected
+            pages = [None, None]  # a run that selects no pages has no page F1
         costs = (spent.prompt, spent.compression or None, count_invalid(run.each()))
         rows.append(row(run.name, 100 * share, 100 * (share - first), *pages, *costs))
         bars.append(Bar(run.name, [(100 * share, "")]))
@@ -78,8 +84,8 @@ def _glance(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], found: Map
         *("prompt tokens:1", "compression:2", "invalid calls"),
     )
     text = (
-        "Small documents of names and codes with known gold pages, from facts that no training document holds. "
-        "Exact answers over all questions, failures counted as wrong. Compression is full text over prompt."
+        "Small documents of names and codes with known gold pages, from facts that no training document contains. "
+        "Exact answers over all questions, with failures counted as wrong. Compression is full-text prompt over prompt."
     )
     table = Table("Controls", heads, rows, conditions(runs))
     return Section("At a glance", text, [figures, table], [Chart("Exact answers, %", bars, "%")])

@@ -1,7 +1,7 @@
-"""The miniature's tokenizer: any byte can be said; every word of the world and every fixed phrase is one token.
+"""The miniature's tokenizer: every word of the world and every fixed phrase is one token; other text becomes bytes.
 
-A model of two million parameters has neither room nor time for spelling. Digits stand in pairs, as GLM's stand in threes: a
-code is copied in two or three steps, and its pieces seldom repeat. Ids for any other text are bytes.
+A model of two million parameters cannot also learn spelling. Digits form pairs, as they form groups of three in GLM: a
+code then takes two or three tokens, which seldom repeat within a document.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from seer.miniature.lexicon import CHINESE, ENGLISH
-from seer.miniature.world import ASKED
+from seer.miniature.lexicon import CHINESE_NAMES, ENGLISH_NAMES
+from seer.miniature.world import QUESTION_FORMS
 from seer.models.small import SPECIAL_TOKENS
 from seer.protocol.call import render_call
 from seer.protocol.turns import observation, observation_without_text
@@ -28,33 +28,37 @@ PROTOCOL_PHRASES = (
     *(part for part in re.split(r"[\[\]]+", observation_without_text(()).text)),
     *(
         part
-        for said in (template.ENGLISH, template.CHINESE)
-        for text in astuple(said)
+        for wording in (template.ENGLISH, template.CHINESE)
+        for text in astuple(wording)
         for part in re.split(r"{\w+}", text)
     ),
     template.UNANSWERABLE,
 )
-"""What conversations of this world say again and again: the protocol's words and the template's reasoning."""
+"""The fixed phrases of conversations about this world: those of the protocol and of the reasoning template."""
 
 
 def phrases() -> list[str]:
-    """Everything that is one token, longest first, so that no phrase hides a longer one."""
-    asked = {part for parts in ASKED.values() for part in parts if part}
-    words = {*CHINESE, *CHINESE.values()}
-    return sorted({*filter(None, PROTOCOL_PHRASES), *asked, *words}, key=lambda phrase: (-len(phrase), phrase))
+    """Return all phrases that are one token, longest first, so that the pattern never matches a part of a longer one."""
+    question_parts = {part for parts in QUESTION_FORMS.values() for part in parts if part}
+    words = {*CHINESE_NAMES, *CHINESE_NAMES.values()}
+    return sorted({*filter(None, PROTOCOL_PHRASES), *question_parts, *words}, key=lambda phrase: (-len(phrase), phrase))
 
 
 def build_tokenizer(family: str = "glm-4.1v") -> Tokenizer:
-    """Byte-level, GLM's special tokens, no merges: a word is its own token or falls into bytes."""
+    """Build a byte-level tokenizer without merges: a known word is one token, any other text is one token per byte.
+
+    family: the model family whose special tokens are added, "glm-4.1v" or "glm-4.5v".
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [f"{number:02}" for number in range(100)]
-    whole = [*phrases(), *ENGLISH, *ENGLISH.values(), "→", *pairs]
+    whole = [*phrases(), *ENGLISH_NAMES, *ENGLISH_NAMES.values(), "→", *pairs]
     spelled = ["".join(part for part, _ in spelling.pre_tokenize_str(text)) for text in whole]
     vocabulary = {token: number for number, token in enumerate(dict.fromkeys([*alphabet, *spelled]))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    # Fixed phrases are split off first, then words, pairs of digits and single other characters.
     pattern = "|".join([*map(re.escape, phrases()), r"\p{L}+", r"[0-9]{2}", r"[^\p{L}]"])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(pattern), behavior="isolated"), spelling]

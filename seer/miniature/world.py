@@ -1,10 +1,10 @@
-"""The miniature world: small documents of names and codes, and questions whose answer and gold pages are known.
+"""The miniature world: small documents of names and codes, and questions with known answers and gold pages.
 
     doctor 482139          a fact: the doctor's code
-    lawyer → rabbit        a pointer: the lawyer's code is the rabbit's, which stands on another page
+    lawyer → rabbit        a pointer: the lawyer's code is the rabbit's, which is on another page
 
-Three lines a page. A world is a pure function of (seed, split). No fact (a name with its code) belongs to two splits, so
-splits share no document either.
+A page has three lines. A world is a pure function of (seed, split). No fact (a name with its code) belongs to two
+splits, so splits share no document either.
 
     for document in World(seed=0, split="test").documents(500):
         for question in document.questions: ...
@@ -24,20 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from seer.miniature.lexicon import CHINESE, ENGLISH
+from seer.miniature.lexicon import CHINESE_NAMES, ENGLISH_NAMES
 from seer.rendering.styles import STYLES
 from seer.teaching.template import UNANSWERABLE
 
 Split = Literal["train", "validation", "test"]
-Kind = Literal["single", "paraphrase", "hop", "many", "unanswerable"]
+QuestionKind = Literal["single", "paraphrase", "hop", "many", "unanswerable"]
 Language = Literal["en", "zh"]
 
 LINES_PER_PAGE = 3
 MAX_PAGES = 8
-"""The model has seen no longer documents."""
+"""The longest documents in the training data."""
 STYLE = STYLES["miniature"]
 
-ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {
+QUESTION_FORMS: dict[tuple[Language, QuestionKind], tuple[str, str]] = {
     ("en", "single"): ("What is the code of the ", "?"),
     ("en", "hop"): ("What is the code behind the ", "?"),
     ("en", "many"): ("What are all codes of the ", "?"),
@@ -45,7 +45,7 @@ ASKED: dict[tuple[Language, Kind], tuple[str, str]] = {
     ("zh", "hop"): ("", "指向的编号是什么？"),
     ("zh", "many"): ("", "的所有编号是什么？"),
 }
-"""What stands before and after the name in a question."""
+"""The text before and after the name in a question."""
 
 
 @dataclass(frozen=True)
@@ -59,31 +59,36 @@ class Line:
 
     @property
     def text(self) -> str:
+        """The line as printed, without its line break."""
         return f"{self.name} → {self.target}" if self.target else f"{self.name} {self.code}"
 
 
 @dataclass(frozen=True)
 class Question:
+    """A question about one document, with its answer and gold evidence."""
+
     id: str
-    kind: Kind
+    kind: QuestionKind
     language: Language
     text: str
     name: str
-    """The printed name that is meant."""
+    """The printed name that the question is about, also if it uses the paraphrase."""
     answer: str
     pages: tuple[int, ...]
     """Gold pages, ascending, from 1."""
     evidence: tuple[tuple[int, int], ...]
-    """Spans of the lines that answer it, in the order in which they are needed."""
+    """Spans [start, end) of the document text with the lines of the answer, in the order in which they are needed."""
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Of each span the step of reasoning that needs it: where a pointer leads is known only when it has been read."""
+        """For each evidence span the reasoning step that needs it. A pointer has to be read before its target is known."""
         return tuple(range(len(self.evidence))) if self.kind == "hop" else (0,) * len(self.evidence)
 
 
 @dataclass(frozen=True)
 class MiniatureDocument:
+    """A document of the world with all its questions."""
+
     id: str
     language: Language
     lines: tuple[Line, ...]
@@ -91,6 +96,7 @@ class MiniatureDocument:
 
     @property
     def text(self) -> str:
+        """The source text; every line ends with a line break."""
         return "".join(f"{line.text}\n" for line in self.lines)
 
     @property
@@ -98,7 +104,7 @@ class MiniatureDocument:
         return len(self.lines) // LINES_PER_PAGE
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Its questions in the shape of any question set: what `seer-data build` and `seer eval` read."""
+        """Yield its questions as records of a question set, which `seer-data build` and `seer eval` read."""
         for question in self.questions:
             yield {
                 "id": question.id,
@@ -115,13 +121,13 @@ class MiniatureDocument:
 
 
 def split_of(name: str, code: str) -> Split:
-    """Where a fact belongs: 80 % train, 10 % validation, 10 % test."""
+    """Return the split of a fact, by hash: 80 % train, 10 % validation, 10 % test."""
     bucket = hashlib.blake2b(f"{name} {code}".encode(), digest_size=2).digest()[0] % 10
     return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
 
 
 class World:
-    """Documents by number. Document n of a world is the same whatever was drawn before."""
+    """Documents by number. Document n does not depend on which documents were generated before."""
 
     def __init__(
         self,
@@ -133,23 +139,31 @@ class World:
         crowded: bool = False,
         num_names: int | None = None,
     ) -> None:
-        """`num_names`: only the first so many names of a language. `crowded`: nearly every line is a pointer, its target,
-        or a name on several pages; for lessons, never to be examined in."""
+        """Configure a world.
+
+        chinese_share: the fraction of Chinese documents; the others are English.
+        max_pages: the most pages in a document.
+        crowded: nearly every line is a pointer, its target, or a name on several pages. For training only, never for
+        evaluation.
+        num_names: use only the first names of each language; None uses all.
+        """
         self.seed, self.split = seed, split
         self.chinese_share, self.max_pages, self.crowded, self.num_names = chinese_share, max_pages, crowded, num_names
 
     def documents(self, count: int, start: int = 0) -> Iterator[MiniatureDocument]:
+        """Yield `count` documents, beginning with number `start`."""
         return (self.document(number) for number in range(start, start + count))
 
     def document(self, number: int) -> MiniatureDocument:
+        """Return document `number`."""
         kind = "-crowded" if self.crowded else ""
         rng = random.Random(f"{self.seed}/{self.split}/{number}{kind}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
-        words = CHINESE if language == "zh" else ENGLISH
+        words = CHINESE_NAMES if language == "zh" else ENGLISH_NAMES
         words = dict(itertools.islice(words.items(), self.num_names))
         names = list(words)
         rng.shuffle(names)
-        # two names stay unprinted, for questions without an answer
+        # Two names stay unprinted, for questions without an answer.
         num_pages = rng.randint(2, min(self.max_pages, (len(names) - 2) // LINES_PER_PAGE))
         lines = self._lines(rng, names, num_pages)
         identity = f"{self.split}-{self.seed}-{number}{kind}"
@@ -158,7 +172,11 @@ class World:
         )
 
     def _lines(self, rng: random.Random, names: list[str], num_pages: int) -> tuple[Line, ...]:
-        """Fills every page: at most one pointer, at most one name that stands on four pages or more; crowded, many."""
+        """Draw the lines of all pages.
+
+        A document has at most one pointer and at most one name on four pages or more; a crowded one has many of both.
+        """
+        # Special lines are placed first, at free places of their pages; the rest are filled with single facts.
         slots: list[Line | None] = [None] * (num_pages * LINES_PER_PAGE)
 
         def free(page: int) -> list[int]:
@@ -197,7 +215,7 @@ class World:
         return tuple(line for line in slots if line is not None)
 
     def _code(self, rng: random.Random, name: str, taken: set[str]) -> str:
-        """A code of 4 to 6 digits such that the fact belongs to this split, and none that this name already has."""
+        """Draw a code of 4 to 6 digits that puts the fact into this split and that this name does not have yet."""
         while True:
             code = str(rng.randint(10 ** (size := rng.randint(3, 5)), 10 ** (size + 1) - 1))
             if split_of(name, code) == self.split and code not in taken:
@@ -208,19 +226,24 @@ class World:
 def questions_about(
     identity: str, language: Language, lines: Sequence[Line], words: Mapping[str, str], rng: random.Random
 ) -> Iterator[Question]:
-    """Every question that these lines can be asked. `words`: names and paraphrases; one that is not printed is asked for in
-    vain."""
+    """Yield every question that these lines answer, and one that they do not.
+
+    identity: the document's id, which begins the ids of its questions.
+    words: names with paraphrases. The question without an answer uses a name that is not printed, drawn with `rng`.
+    """
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line.text) + 1)
 
-    def ask(kind: Kind, form: Kind, name: str, said: str, answer: str, places: list[int]) -> Question:
-        before, after = ASKED[language, form]
+    def ask(
+        kind: QuestionKind, form: QuestionKind, name: str, wording: str, answer: str, places: list[int]
+    ) -> Question:
+        before, after = QUESTION_FORMS[language, form]
         return Question(
             id=f"{identity}-{kind}-{list(words).index(name)}",
             kind=kind,
             language=language,
-            text=f"{before}{said}{after}",
+            text=f"{before}{wording}{after}",
             name=name,
             answer=answer,
             pages=tuple(sorted({place // LINES_PER_PAGE + 1 for place in places})),
@@ -245,21 +268,24 @@ def questions_about(
             yield ask("hop", "hop", line.name, line.name, lines[end].code, [place, end])
     printed = {line.name for line in lines} | targets
     absent = rng.choice([name for name in words if name not in printed])
-    said = absent if rng.random() < 0.5 else words[absent]
-    yield ask("unanswerable", "single", absent, said, UNANSWERABLE, [])
+    wording = absent if rng.random() < 0.5 else words[absent]
+    yield ask("unanswerable", "single", absent, wording, UNANSWERABLE, [])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Questions of the train split, one JSON record a line.")
-    parser.add_argument("out", type=Path)
+    """Write the questions of the train split to a file (see the module's example)."""
+    parser = argparse.ArgumentParser(description="Write the questions of the train split, one JSON record per line.")
+    parser.add_argument("out", type=Path, help="the file to write")
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    documents = World(given.seed, "train").documents(given.documents)
+    arguments = parser.parse_args()
+    documents = World(arguments.seed, "train").documents(arguments.documents)
     records = [record for document in documents for record in document.records()]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
-    print(f"{given.out}: {len(records)} questions")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8"
+    )
+    print(f"{arguments.out}: {len(records)} questions")
 
 
 if __name__ == "__main__":

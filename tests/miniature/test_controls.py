@@ -1,4 +1,4 @@
-"""The paper's controls in miniature: the held-out questions, every control an ordinary run, the figures, the report."""
+"""Tests of the paper's controls in miniature: held-out questions, one run per control, figures and report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = (
 )
 
 
-def test_the_questions_have_their_shares_and_a_document_each():
+def test_draw_questions_has_fixed_proportions_and_one_document_per_question():
     drawn = list(draw_questions(100, seed=5))
     assert Counter(question.kind for _, question in drawn) == {kind: 100 * share for kind, share in MIX.items()}
     assert len({document.id for document, _ in drawn}) == 100
@@ -50,7 +50,7 @@ def test_the_questions_have_their_shares_and_a_document_each():
         list(draw_questions(9, seed=0))
 
 
-def test_the_world_is_a_benchmark_like_any_other(tmp_path):
+def test_write_world_is_read_as_a_benchmark(tmp_path):
     data = write_world(tmp_path / "world", 10, seed=1)
     records, benchmark = read_data(data)
     assert (benchmark.name, benchmark.num_records, len(records)) == ("miniature", 10, 10)
@@ -63,11 +63,11 @@ def test_the_world_is_a_benchmark_like_any_other(tmp_path):
         assert gold[record.id] == question.pages
 
 
-def test_one_world_is_not_written_over_another(tmp_path):
+def test_write_world_rejects_folder_with_another_world(tmp_path):
     before = {path.name: path.read_bytes() for path in write_world(tmp_path, 10, seed=1).iterdir()}
     write_world(tmp_path, 10, seed=1)
     for n, seed in ((10, 2), (12, 1)):
-        with pytest.raises(InputError, match="holds another world"):
+        with pytest.raises(InputError, match="contains another world"):
             write_world(tmp_path, n, seed)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -79,18 +79,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def controls(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole command on ten questions; the iso-training model is stood in for by the same untrained one."""
+    """Run the whole command on ten questions, with the same untrained model also as iso-training model."""
     out = tmp_path_factory.mktemp("controls")
-    asked = ["miniature", "--model", str(checkpoint), "--iso-model", str(checkpoint), "--n", "10", "--seed", "4"]
-    with pytest.MonkeyPatch.context() as patch:  # an untrained model speaks to its limit
+    arguments = ["miniature", "--model", str(checkpoint), "--iso-model", str(checkpoint), "--n", "10", "--seed", "4"]
+    with pytest.MonkeyPatch.context() as patch:  # an untrained model generates up to its limit
         patch.setattr("seer.miniature.controls.MAX_NEW_TOKENS", dict.fromkeys(MIX, 12))
-        result = CliRunner().invoke(app, [*asked, "--out", str(out), "--report", "--json"])
+        result = CliRunner().invoke(app, [*arguments, "--out", str(out), "--report", "--json"])
     assert result.exit_code == 0, result.output
     (out / "printed.json").write_text(result.stdout.splitlines()[-1], encoding="utf-8")
     return out
 
 
-def test_the_command_prints_the_figures_last(controls):
+def test_miniature_command_prints_figures_last(controls):
     printed = json.loads((controls / "printed.json").read_text(encoding="utf-8"))
     assert tuple(printed) == KEYS
     assert (printed["n"], printed["seed"], printed["invalid_selections"]) == (10, 4, 0)
@@ -100,7 +100,7 @@ def test_the_command_prints_the_figures_last(controls):
     assert figures(runs[:4], gold_pages(controls / DATA), n=10, seed=4)["em_iso_control"] is None
 
 
-def test_every_control_does_what_it_is_called(controls):
+def test_run_controls_each_run_follows_its_control(controls):
     runs = {run.name: list(run.each()) for run in load_controls(controls)}
     gold = gold_pages(controls / DATA)
     assert {len(one) for one in runs.values()} == {10}
@@ -120,7 +120,7 @@ def test_every_control_does_what_it_is_called(controls):
     assert load_run(controls / "full").style == STYLE
 
 
-def test_what_is_there_is_not_done_again_and_other_weights_are_refused(controls, checkpoint, tmp_path):
+def test_run_controls_skips_finished_runs_and_rejects_other_weights(controls, checkpoint, tmp_path):
     before = (controls / "full" / "single.jsonl").read_bytes()
     run_controls(controls / DATA, controls, model=checkpoint, iso_model=None, seed=4, controls=CONTROLS[:1])
     assert (controls / "full" / "single.jsonl").read_bytes() == before
@@ -129,7 +129,7 @@ def test_what_is_there_is_not_done_again_and_other_weights_are_refused(controls,
         run_controls(controls / DATA, controls, model=other, iso_model=None, seed=4, controls=CONTROLS[:1])
 
 
-def test_the_report_shows_pages_and_gains(controls):
+def test_miniature_report_shows_pages_and_gains(controls):
     page = (controls / "report.html").read_text(encoding="utf-8")
     assert "data:image/png;base64," in page
     text = (controls / "report.md").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_the_report_shows_pages_and_gains(controls):
     assert count_invalid(full.each()) == 0
 
 
-def test_the_world_alone_is_a_benchmark_for_predict(tmp_path: Path) -> None:
+def test_miniature_command_world_only_writes_a_benchmark(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["miniature", "--world-only", "--n", "10", "--out", str(tmp_path / "world")])
     assert result.exit_code == 0, result.output
     records, benchmark = read_data(tmp_path / "world")
@@ -154,6 +154,6 @@ def test_the_world_alone_is_a_benchmark_for_predict(tmp_path: Path) -> None:
     assert isinstance(nowhere.exception, InputError) and "--out" in str(nowhere.exception)
 
 
-def test_a_missing_model_is_said_at_once(tmp_path):
+def test_miniature_command_rejects_missing_model(tmp_path):
     result = CliRunner().invoke(app, ["miniature", "--model", str(tmp_path / "none"), "--n", "10"])
     assert isinstance(result.exception, ModelError)

@@ -1,4 +1,4 @@
-"""`seer demo`: a person's own document, its questions, the live trace, the report; and what is refused."""
+"""Tests of `seer demo`: a user's own document, its questions, the live trace, the report, and rejected input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seer.miniature.parse import parse_document, pick_questions, read_document
 from seer.miniature.world import World
 
 
-def test_the_document_that_ships_has_a_question_of_every_kind():
+def test_shipped_document_has_a_question_of_every_kind():
     document = read_document(DOCUMENT)
     assert document.num_pages == 5
     picked = pick_questions(document)
@@ -28,7 +28,7 @@ def test_the_document_that_ships_has_a_question_of_every_kind():
     assert (many.answer, many.pages) == ("2847, 18259, 905183, 71948", (2, 3, 4, 5))
 
 
-def test_the_worlds_own_documents_can_be_read_back():
+def test_parse_document_reads_documents_of_the_world_back():
     for document in World(0, "validation").documents(40):
         again = parse_document(document.text, document.id)
         assert (again.lines, again.language) == (document.lines, document.language)
@@ -42,7 +42,7 @@ def test_the_worlds_own_documents_can_be_read_back():
     ("text", "message"),
     [
         ("doctor 482139\nwizard 4821\n", r"line 2: the model does not know the name 'wizard'.*such as doctor, lawyer"),
-        ("physician 482139\n", "used in questions only; write 'doctor'"),
+        ("physician 482139\n", "occurs in questions only; write 'doctor'"),
         ("doctor 12\n", "neither a name with its code nor a pointer; write 'doctor 482139'"),
         ("doctor 48213\nlamp 48213\ncup 48213\n", "has 3 lines; the model reads 4 to 24"),
         ("doctor 48213\n" * 25, "has 25 lines"),
@@ -50,26 +50,26 @@ def test_the_worlds_own_documents_can_be_read_back():
         ("doctor -> lamp\ncup 4821\ncat 4821\ndog 4821\n", "points to a name without a code; add 'lamp 482139'"),
     ],
 )
-def test_what_the_model_was_not_taught_is_refused(text, message):
+def test_parse_document_rejects_unknown_content(text, message):
     with pytest.raises(InputError, match=message):
         parse_document(text, "mine.txt")
 
 
-def test_every_name_used_leaves_none_to_ask_in_vain():
-    from seer.miniature.lexicon import CHINESE
+def test_parse_document_rejects_document_with_every_name():
+    from seer.miniature.lexicon import CHINESE_NAMES
 
-    with pytest.raises(InputError, match="every name there is"):
-        parse_document("".join(f"{name} 4821\n" for name in CHINESE), "mine.txt")
+    with pytest.raises(InputError, match="uses every known name"):
+        parse_document("".join(f"{name} 4821\n" for name in CHINESE_NAMES), "mine.txt")
 
 
-def test_arrows_blank_lines_and_a_last_page_that_is_not_full():
+def test_parse_document_accepts_ascii_arrows_blank_lines_and_partial_last_page():
     document = parse_document("\ndoctor->lamp\n\ncup 4821\n cat 4821\ndog 4821\nlamp 77777\n", "mine.txt")
     assert document.text == "doctor → lamp\ncup 4821\ncat 4821\ndog 4821\nlamp 77777\n"
     (hop,) = (question for question in document.questions if question.kind == "hop")
     assert (hop.answer, hop.pages) == ("77777", (1, 2))
 
 
-def test_a_document_that_is_not_there(tmp_path):
+def test_read_document_rejects_missing_or_binary_file(tmp_path):
     with pytest.raises(DocumentNotFound, match="no document at"):
         read_document(tmp_path / "none.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
@@ -77,7 +77,7 @@ def test_a_document_that_is_not_there(tmp_path):
         read_document(tmp_path / "bytes.txt")
 
 
-def test_the_demo_asks_scores_and_reports(tmp_path, monkeypatch):
+def test_run_demo_asks_scores_and_reports(tmp_path, monkeypatch):
     import io
 
     from rich.console import Console
@@ -92,8 +92,8 @@ def test_the_demo_asks_scores_and_reports(tmp_path, monkeypatch):
     printed = io.StringIO()
     console = Console(file=printed, highlight=False, markup=False, width=100)
     printers = partial(TracePrinter, console)
-    asked = run_demo(model, mine, tmp_path / "out", console, make_printer=printers, num_scored=10)
-    assert [one.question.kind for one in asked] == ["single", "paraphrase", "unanswerable", "single", "paraphrase"]
+    readings = run_demo(model, mine, tmp_path / "out", console, make_printer=printers, num_scored=10)
+    assert [one.question.kind for one in readings] == ["single", "paraphrase", "unanswerable", "single", "paraphrase"]
     shown = printed.getvalue()
     for word in ("look", "select", "retrieve", "truth", "10 questions of a held-out world", "report.html"):
         assert word in shown
@@ -105,7 +105,7 @@ def test_the_demo_asks_scores_and_reports(tmp_path, monkeypatch):
     assert load_run(folder / "full").report.num_inputs == 10
 
 
-def test_without_a_shipped_model_the_way_to_one_is_told(monkeypatch, tmp_path):
+def test_demo_without_shipped_model_says_how_to_train_one(monkeypatch, tmp_path):
     monkeypatch.setattr("seer.miniature.controls.SHIPPED", tmp_path / "none")
     result = CliRunner().invoke(app, ["demo"])
     assert isinstance(result.exception, ModelError)

@@ -1,4 +1,4 @@
-"""The shipped miniature in a real vLLM (on a CPU where there is no GPU): the same pages and answers as in transformers."""
+"""Test that the shipped miniature gives the same pages and answers in vLLM as in transformers (on a CPU without a GPU)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = [
 NUM_QUESTIONS = 24
 
 
-def test_vllm_reads_as_transformers_does():
+def test_vllm_engine_reads_like_transformers():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     from seer.engines.vllm.engine import VLLMEngine
 
-    asked = [(d, d.questions[n % len(d.questions)]) for n, d in enumerate(World(7, "test").documents(NUM_QUESTIONS))]
-    tasks = [(render_text(d.text, STYLE, name=d.id), question.text) for d, question in asked]
+    pairs = [(d, d.questions[n % len(d.questions)]) for n, d in enumerate(World(7, "test").documents(NUM_QUESTIONS))]
+    tasks = [(render_text(d.text, STYLE, name=d.id), question.text) for d, question in pairs]
     policy = ReadingPolicy(rounds=ROUNDS, max_new_tokens=224)
     engine = VLLMEngine(str(SHIPPED), max_model_len=2048, timeout_s=120)
     try:
@@ -39,8 +39,8 @@ def test_vllm_reads_as_transformers_does():
         gc.collect()
     ours = Reader(HFEngine(load(SHIPPED, device="cpu")), policy=policy).ask_many(tasks)
     alike = [(a.selected_pages, a.text) == (b.selected_pages, b.text) for a, b in zip(theirs, ours, strict=True)]
-    # both compute in fp32, whose sums differ by kernel: a choice between two near-equal tokens may fall either way
+    # Both compute in fp32, but sums differ by kernel, so a choice between two nearly equal tokens can differ.
     assert sum(alike) >= NUM_QUESTIONS - 1
-    right = [answer.text == question.answer for answer, (_, question) in zip(theirs, asked, strict=True)]
+    right = [answer.text == question.answer for answer, (_, question) in zip(theirs, pairs, strict=True)]
     assert sum(right) >= 0.8 * NUM_QUESTIONS
     assert not any(step.deviations for answer in theirs for step in answer.trace)

@@ -1,4 +1,4 @@
-"""The miniature world: gold pages are where the renderer puts them, splits share nothing, lessons say what is true."""
+"""Tests of the miniature world: gold pages match the rendered pages, splits are disjoint, lessons are correct."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from seer.errors import InputError
 from seer.miniature.lessons import lessons
-from seer.miniature.lexicon import CHINESE, ENGLISH, PARAPHRASES
+from seer.miniature.lexicon import CHINESE_NAMES, ENGLISH_NAMES, PARAPHRASES
 from seer.miniature.world import LINES_PER_PAGE, STYLE, UNANSWERABLE, MiniatureDocument, Split, World, main
 from seer.rendering import render_text
 
@@ -22,16 +22,16 @@ def documents(split: Split = "test", count: int = DOCUMENTS) -> list[MiniatureDo
     return list(World(3, split).documents(count))
 
 
-def test_no_paraphrase_shares_a_word_with_what_it_means() -> None:
-    for printed, said in ENGLISH.items():
-        assert printed not in said and said not in printed
-    for printed, said in CHINESE.items():
-        assert not {*printed} & {*said}
-    said = [*ENGLISH.values(), *CHINESE.values()]
-    assert len({*said}) == len(said) and not {*said} & {*ENGLISH, *CHINESE}
+def test_lexicon_paraphrases_share_no_word_with_their_names() -> None:
+    for printed, paraphrase in ENGLISH_NAMES.items():
+        assert printed not in paraphrase and paraphrase not in printed
+    for printed, paraphrase in CHINESE_NAMES.items():
+        assert not {*printed} & {*paraphrase}
+    paraphrases = [*ENGLISH_NAMES.values(), *CHINESE_NAMES.values()]
+    assert len({*paraphrases}) == len(paraphrases) and not {*paraphrases} & {*ENGLISH_NAMES, *CHINESE_NAMES}
 
 
-def test_gold_pages_are_where_the_renderer_puts_the_evidence() -> None:
+def test_gold_pages_match_rendered_pages_of_the_evidence() -> None:
     for document in documents():
         rendered = render_text(document.text, STYLE, name=document.id)
         assert len(rendered.pages) == document.num_pages
@@ -44,7 +44,7 @@ def test_gold_pages_are_where_the_renderer_puts_the_evidence() -> None:
                 assert "\n" not in document.text[start:end] and document.text[end] == "\n"
 
 
-def test_every_answer_follows_from_the_text_alone() -> None:
+def test_answers_follow_from_the_document_text() -> None:
     for document in documents():
         for question in document.questions:
             quoted = [document.text[start:end] for start, end in question.evidence]
@@ -57,20 +57,20 @@ def test_every_answer_follows_from_the_text_alone() -> None:
             else:
                 assert ", ".join(quote.split()[1] for quote in quoted) == question.answer
                 every = re.findall(rf"^{question.name} \d+$", document.text, re.M)
-                assert every == quoted, "no other line could be meant"
+                assert every == quoted, "no other line can be the answer"
                 assert (len(question.pages) > 3) == (question.kind == "many")
 
 
-def test_a_paraphrase_never_stands_in_the_document() -> None:
-    asked = [(d, q) for d in documents() for q in d.questions if q.kind == "paraphrase"]
-    assert asked
-    words = {**ENGLISH, **CHINESE}
-    for document, question in asked:
+def test_paraphrases_never_occur_in_the_document() -> None:
+    pairs = [(d, q) for d in documents() for q in d.questions if q.kind == "paraphrase"]
+    assert pairs
+    words = {**ENGLISH_NAMES, **CHINESE_NAMES}
+    for document, question in pairs:
         assert words[question.name] in question.text
         assert words[question.name] not in document.text and question.name not in question.text
 
 
-def test_splits_share_neither_documents_nor_facts() -> None:
+def test_world_splits_share_neither_documents_nor_facts() -> None:
     facts = {
         split: {line for d in documents(split, 300) for line in d.text.splitlines() if "→" not in line}
         for split in SPLITS
@@ -82,26 +82,26 @@ def test_splits_share_neither_documents_nor_facts() -> None:
                 assert not facts[one] & facts[other] and not texts[one] & texts[other]
 
 
-def test_a_document_depends_on_its_number_alone() -> None:
+def test_document_depends_only_on_world_and_number() -> None:
     world = World(5, "train")
     assert world.document(7) == list(World(5, "train").documents(3, start=6))[1]
     assert world.document(7) != World(6, "train").document(7)
 
 
-def test_every_kind_and_both_languages_occur() -> None:
+def test_world_contains_every_kind_and_both_languages() -> None:
     questions = [q for d in documents() for q in d.questions]
     assert {q.kind for q in questions} == {"single", "paraphrase", "hop", "many", "unanswerable"}
     assert {q.language for q in questions} == {"en", "zh"}
     assert len({q.id for q in questions}) == len(questions)
 
 
-def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
+def test_tokenizer_encodes_known_words_as_one_token_and_any_text_losslessly() -> None:
     pytest.importorskip("tokenizers")
     from seer.miniature.tokenizer import build_tokenizer, phrases
     from seer.protocol.encoding import Encoder
 
     encoder = Encoder(build_tokenizer())
-    for text in [*phrases(), *ENGLISH, *ENGLISH.values(), *CHINESE, *CHINESE.values()]:
+    for text in [*phrases(), *ENGLISH_NAMES, *ENGLISH_NAMES.values(), *CHINESE_NAMES, *CHINESE_NAMES.values()]:
         assert len(encoder.encode_text(text)) == 1, text
     for text in ["catalog 9", "naïve 🙂 <|user|> </tool_call>", "医生们 12\t\n\n", ""]:
         assert encoder.decode(encoder.encode_text(text)) == text
@@ -109,29 +109,31 @@ def test_every_word_and_phrase_is_one_token_and_any_text_survives() -> None:
 
 @pytest.mark.parametrize("crowded", [False, True])
 @pytest.mark.parametrize("lesson", ["reading", "matching", "quoting", "finding", "conversation"])
-def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -> None:
-    told = list(lessons(lesson, World(1, "train", crowded=crowded), 30, text_share=0.5))  # type: ignore[arg-type]
-    assert len(told) == 30 and len({t.id for t in told}) == 30
-    for trajectory in told:
+def test_lessons_agree_with_their_documents(lesson: str, crowded: bool) -> None:
+    trajectories = list(lessons(lesson, World(1, "train", crowded=crowded), 30, text_share=0.5))  # type: ignore[arg-type]
+    assert len(trajectories) == 30 and len({t.id for t in trajectories}) == 30
+    for trajectory in trajectories:
         prompt, answer = trajectory.turns[0], trajectory.turns[-1]
         if lesson == "matching":
-            stood = {line.split()[0]: e.page for e in prompt.excerpts for line in e.text.splitlines()}
+            page_of = {line.split()[0]: e.page for e in prompt.excerpts for line in e.text.splitlines()}
         else:
             pages = render_text(trajectory.source, STYLE, name="x").pages
-            stood = {word: p.number for p in pages for line in p.text.splitlines() for word in re.split(" → | ", line)}
+            page_of = {
+                word: p.number for p in pages for line in p.text.splitlines() for word in re.split(" → | ", line)
+            }
             for excerpt in prompt.excerpts:
                 assert pages[excerpt.page - 1].text == excerpt.text and pages[excerpt.page - 1].start == excerpt.start
         if lesson in ("matching", "finding"):
             found = re.findall(r"([^\W\d]+)(?:\?\{[^\[]*\[)?(\d)", answer.text)
-            assert found and all(stood[name] == int(number) for name, number in found)
+            assert found and all(page_of[name] == int(number) for name, number in found)
         elif lesson == "quoting":
             shown = [line for excerpt in prompt.excerpts for line in excerpt.text.splitlines()]
-            said = answer.text.splitlines()
-            quotes = [re.search("“(.+)”", line)[1] for line in said]  # type: ignore[index]
+            answer_lines = answer.text.splitlines()
+            quotes = [re.search("“(.+)”", line)[1] for line in answer_lines]  # type: ignore[index]
             wanted = {*prompt.text.split()}
             assert sorted(quotes) == sorted(line for line in shown if line.split()[0] in wanted)
             numbers = {line: excerpt.page for excerpt in prompt.excerpts for line in excerpt.text.splitlines()}
-            assert [int(re.search(r"\d+", line)[0]) for line in said] == [numbers[quote] for quote in quotes]  # type: ignore[index]
+            assert [int(re.search(r"\d+", line)[0]) for line in answer_lines] == [numbers[quote] for quote in quotes]  # type: ignore[index]
         elif lesson == "conversation":
             *steps, think = trajectory.turns[1:-1]
             calls, observations = ([t for t in steps if t.kind == kind] for kind in ("call", "observation"))
@@ -140,7 +142,9 @@ def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -
             assert sorted(page for call in calls for page in call.pages) == list(trajectory.relevant_pages)
             if trajectory.id.split("-")[-2] == "hop":
                 kinds = [turn.kind for turn in steps]
-                assert kinds == ["call", "observation", "think", "call", "observation"], "followed once it was read"
+                assert kinds == ["call", "observation", "think", "call", "observation"], (
+                    "a pointer is followed after it was read"
+                )
                 pointer, target = (re.search("“(.+)”", turn.text)[1] for turn in (steps[2], think))  # type: ignore[index]
                 assert pointer.split(" → ")[1] == target.split()[0]
             else:
@@ -149,8 +153,8 @@ def test_lessons_say_what_stands_in_their_document(lesson: str, crowded: bool) -
             assert answer.text == UNANSWERABLE or answer.text in think.text
 
 
-def test_every_page_that_a_call_must_name_is_found() -> None:
-    """On crowded pages most names need two pages and more: those of all their lines, or of a pointer and its target."""
+def test_lessons_finding_names_every_page_of_a_name() -> None:
+    """On crowded pages most names need two or more pages: those of all their lines, or of a pointer and its target."""
     several = 0
     for trajectory in lessons("finding", World(2, "train", crowded=True), 30, kinds=("hop", "many"), call_share=1.0):
         lines = trajectory.source.splitlines()
@@ -163,7 +167,7 @@ def test_every_page_that_a_call_must_name_is_found() -> None:
     assert several > 30
 
 
-def test_paraphrases_are_found_where_their_names_stand() -> None:
+def test_lessons_finding_by_paraphrase_gives_the_page_of_the_name() -> None:
     names = {meant: name for name, meant in PARAPHRASES.items()}
     assert len(names) == len(PARAPHRASES)
     for trajectory in lessons("finding", World(2, "train"), 30, kinds=("paraphrase",), call_share=1.0):
@@ -176,7 +180,7 @@ def test_paraphrases_are_found_where_their_names_stand() -> None:
             assert meant not in trajectory.source.split()
 
 
-def test_pages_of_text_can_be_asked_for_by_paraphrase() -> None:
+def test_lessons_matching_by_paraphrase_gives_the_page_of_the_name() -> None:
     names = {meant: name for name, meant in PARAPHRASES.items()}
     for trajectory in lessons("matching", World(2, "train"), 30, kinds=("paraphrase",), call_share=1.0):
         pages = {excerpt.page: excerpt.text for excerpt in trajectory.turns[0].excerpts}
@@ -184,28 +188,28 @@ def test_pages_of_text_can_be_asked_for_by_paraphrase() -> None:
         assert found and all(names[meant] in pages[int(page)].split() for meant, page in found)
 
 
-def test_the_train_split_is_written_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_writes_train_split_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "new" / "train.jsonl"
     monkeypatch.setattr("sys.argv", ["world", str(out), "--documents", "3", "--seed", "5"])
     main()
-    told = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert told == [record for document in World(5, "train").documents(3) for record in document.records()]
+    records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert records == [record for document in World(5, "train").documents(3) for record in document.records()]
 
 
-def test_few_names_are_the_first_ones() -> None:
+def test_world_num_names_uses_the_first_names() -> None:
     for document in World(1, "train", num_names=12, max_pages=3).documents(20):
-        known = {*list(CHINESE if document.language == "zh" else ENGLISH)[:12]}
+        known = {*list(CHINESE_NAMES if document.language == "zh" else ENGLISH_NAMES)[:12]}
         assert {line.name for line in document.lines} <= known and {q.name for q in document.questions} <= known
 
 
-def test_lessons_without_questions_take_no_kinds() -> None:
+def test_lessons_reject_kinds_for_lessons_without_questions() -> None:
     for lesson in ("reading", "quoting", "matching"):
         with pytest.raises(InputError, match="asks no questions"):
             next(lessons(lesson, World(0, "train"), 1, kinds=("single",)))  # type: ignore[arg-type]
 
 
-def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:
-    """The world is a question set like any other: gold pages, reasoning and refusals come out as the lessons have them."""
+def test_data_pipeline_builds_the_same_conversations_as_the_lessons(tmp_path: Path) -> None:
+    """Gold pages, reasoning and refusals of a build from the world's records equal those of the lessons."""
     pytest.importorskip("pyarrow")
     from data_pipeline.build import build
     from data_pipeline.settings import BuildConfig
@@ -218,10 +222,10 @@ def test_the_data_pipeline_tells_the_same_conversations(tmp_path: Path) -> None:
     table.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for d in world for r in d.records()), "utf-8")
     configuration = Path(__file__).parents[2] / "configs" / "data-miniature.toml"
     source = f'[{{kind = "table", path = "{table}", split = "train", name = "miniature"}}]'
-    told = load_config(
+    config = load_config(
         BuildConfig, configuration, [f"out={tmp_path / 'out'}", f"sources={source}", "validation_share=0"]
     )
-    build(told)
+    build(config)
     built = {t.id.partition("/")[2] or t.id: t for t in ShardSet(tmp_path / "out" / "train")}
     for document in world:
         for question in document.questions:
