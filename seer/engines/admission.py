@@ -1,4 +1,4 @@
-"""Back-pressure: so many run, so many more wait their turn, the rest are refused at once and told so."""
+"""Back-pressure: a limited number of requests run, a limited number wait, further ones are refused at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seer.errors import EngineBusy
 
 
 class Admission:
-    """One event loop's door. `under_way` counts who runs or waits."""
+    """Admits requests of one event loop. `under_way` counts those that run or wait."""
 
     def __init__(self, max_concurrent: int, max_waiting: int) -> None:
         self.max_concurrent, self.max_waiting = max_concurrent, max_waiting
@@ -19,6 +19,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
+        """Requests that wait for others to end."""
         return max(0, self.under_way - self.max_concurrent)
 
     @asynccontextmanager

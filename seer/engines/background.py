@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own: engines that await things, usable from any thread and any other event loop.
+"""An event loop in its own thread, so that asynchronous engines can be used from any thread and any event loop.
 
 loop = BackgroundLoop("vllm")
 loop.run(work())            # from a plain thread: waits
-await loop.call(work())     # from any event loop: cancelling it cancels the work
+await loop.call(work())     # from any event loop; cancelling it cancels the work
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Result = TypeVar("Result")
 
 
 class BackgroundEngine(ABC, Generic[Picture]):
-    """What engines whose requests are awaited have in common: one loop for them all, and the pages drawn for each."""
+    """Base class of asynchronous engines: one event loop for all requests, and the images drawn for each session."""
 
     name: str
     max_concurrent: int
 
     def __init__(self, size: Callable[[Picture], int]) -> None:
-        """`size`: the bytes that a picture takes."""
+        """`size`: returns the bytes that an image takes in memory."""
         self._loop = BackgroundLoop(self.name)
         self._drawn: DrawnPages[Picture] = DrawnPages(size)
 
     @abstractmethod
     async def _generate_one(self, request: Request) -> Generation:
-        """Runs in the loop. Whatever fails is a Generation of finish "error"; cancelling takes the request back."""
+        """Answer one request, in the loop. A failure becomes a failed Generation; cancelling it cancels the request."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """Runs in the loop, last."""
+        """Release what the engine holds. Runs in the loop, last."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return self.run(generate_all(self, requests))
@@ -51,7 +51,7 @@ class BackgroundEngine(ABC, Generic[Picture]):
         self._drawn.forget(session)
 
     def close(self) -> None:
-        """End what the engine holds, and its thread. May be called twice."""
+        """Release what the engine holds and end its thread. May be called twice."""
         if self._loop.closed:
             return
         try:
@@ -61,6 +61,8 @@ class BackgroundEngine(ABC, Generic[Picture]):
 
 
 class BackgroundLoop:
+    """An event loop that runs in a daemon thread until `close`."""
+
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"seer-{name}", daemon=True)
@@ -68,14 +70,18 @@ class BackgroundLoop:
 
     @property
     def closed(self) -> bool:
+        """True after `close`."""
         return self._loop.is_closed()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for `work`. An interrupt while waiting cancels it."""
+        """Run `work` in the loop and wait for its result. An interrupt while waiting cancels it.
+
+        Raises RuntimeError if the loop is closed, or if it is called from the loop itself.
+        """
         self._refuse_if_closed(work)
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("run() waits and was called from the loop it would wait for; await the work instead")
+            raise RuntimeError("run() blocks and was called from the loop that it would block; await the work instead")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -84,6 +90,7 @@ class BackgroundLoop:
             raise
 
     async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run `work` in the loop and await its result from any event loop. Raises RuntimeError if the loop is closed."""
         self._refuse_if_closed(work)
         if threading.current_thread() is self._thread:
             return await work
@@ -92,10 +99,10 @@ class BackgroundLoop:
     def _refuse_if_closed(self, work: Coroutine[Any, Any, Any]) -> None:
         if self.closed:
             work.close()
-            raise RuntimeError("the loop is closed; nothing runs in it any more")
+            raise RuntimeError("the loop is closed; create a new engine")
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread. May be called twice."""
+        """Cancel running work and end the thread. May be called twice."""
         if self.closed:
             return
         if self._thread.is_alive():

@@ -1,7 +1,7 @@
-"""A road for single requests into an engine that takes batches: what waits together goes as one.
+"""Single requests for an engine that takes batches: requests that wait at the same time form one batch.
 
-For a server before the transformers engine. The engine runs in one thread, one batch at a time; `forget` waits for the
-batch under way, so that no conversation is dropped while it is read.
+A server uses it with the transformers engine. The engine runs in one thread, one batch at a time. `forget` waits for the
+running batch, so that no session is dropped while it is in use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class BatchedEngine:
-    """Belongs to the event loop that first awaits it."""
+    """Wraps an engine. It belongs to the event loop that first awaits it."""
 
     def __init__(self, engine: Engine, max_batch: int = 8) -> None:
         self.engine, self.max_batch = engine, max_batch
@@ -41,19 +41,21 @@ class BatchedEngine:
         return await answered
 
     def forget(self, session: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the thread has ended, and with it what it kept
+        with contextlib.suppress(RuntimeError):  # the thread has ended, and the sessions with it
             self._thread.submit(self.engine.forget, session)
 
     def trouble(self) -> str:
+        """Always "": an engine in this process is available."""
         return ""
 
     def close(self) -> None:
+        """Cancel waiting batches and end the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            # a request whose asker has gone is not worth computing
+            # a cancelled request is not worth computing
             self._waiting = [item for item in self._waiting if not item[1].done()]
             batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
             if not batch:
@@ -61,7 +63,7 @@ class BatchedEngine:
             requests = [request for request, _ in batch]
             try:
                 said = await loop.run_in_executor(self._thread, self.engine.generate, requests)
-            except Exception as error:  # the boundary to the engine: its failure is this batch's and nobody else's
+            except Exception as error:  # the boundary to the engine: its failure fails this batch and no other
                 if not isinstance(error, SeerError):
                     reason = f"the engine failed: {type(error).__name__}"
                     # the traceback without the message, which may hold text of the document

@@ -1,4 +1,4 @@
-"""Pages drawn once a conversation, for engines that must send a picture again with every stage."""
+"""Images drawn once a session, for engines that must send an image again with every stage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MAX_BYTES = 2 << 30
 
 
 class DrawnPages(Generic[Picture]):
-    """Pictures by conversation. Beyond `max_bytes` the conversation that is quiet the longest is drawn again if need be."""
+    """Images by session. Beyond `max_bytes`, the images of the least recently used session are dropped."""
 
     def __init__(self, size: Callable[[Picture], int], max_bytes: int = MAX_BYTES) -> None:
-        """`size`: the bytes that a picture takes."""
+        """`size`: returns the bytes that an image takes in memory."""
         self.max_bytes = max_bytes
         self._size = size
         self._kept: OrderedDict[str, dict[Hashable, Picture]] = OrderedDict()
@@ -26,15 +26,16 @@ class DrawnPages(Generic[Picture]):
         with self._lock:
             return sum(map(len, self._kept.values()))
 
-    def get(self, conversation: str, key: Hashable, draw: Callable[[], Picture]) -> Picture:
+    def get(self, session: str, key: Hashable, draw: Callable[[], Picture]) -> Picture:
+        """The image under `key`, drawn by `draw` if the session does not hold it."""
         with self._lock:
-            pages = self._kept.setdefault(conversation, {})
-            self._kept.move_to_end(conversation)
+            pages = self._kept.setdefault(session, {})
+            self._kept.move_to_end(session)
             if key in pages:
                 return pages[key]
         picture = draw()  # outside the lock: drawing takes milliseconds
         with self._lock:
-            pages = self._kept.setdefault(conversation, {})
+            pages = self._kept.setdefault(session, {})
             if key not in pages:
                 pages[key] = picture
                 self._bytes += self._size(picture)
@@ -42,9 +43,10 @@ class DrawnPages(Generic[Picture]):
                 self._bytes -= self._taken(self._kept.popitem(last=False)[1])
         return picture
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, session: str) -> None:
+        """Drop the images of a session."""
         with self._lock:
-            self._bytes -= self._taken(self._kept.pop(conversation, {}))
+            self._bytes -= self._taken(self._kept.pop(session, {}))
 
     def _taken(self, pages: dict[Hashable, Picture]) -> int:
         return sum(map(self._size, pages.values()))

@@ -1,7 +1,7 @@
-"""Several addresses as one engine: a conversation stays where its cache is, and moves on when that place fails.
+"""Several servers of one model as one engine: a session stays with the replica that holds its cache.
 
-The first stage goes to the least busy replica, the second to the same one. A replica that failed is left alone for a
-while; the conversation is sent elsewhere, where its first stage is simply computed again.
+The first stage goes to the least busy replica, the second stage to the same one. A replica that fails gets no new
+sessions for a while; its session moves to another replica, which computes the first stage again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from seer.schema import Page
 
 _Result = TypeVar("_Result")
 REST_S = 10.0
-"""How long a replica that failed gets no new conversation."""
+"""How long a replica that failed gets no new session."""
 
 
 class Replica(Engine, ConcurrentEngine, BoundedEngine, Protocol):
-    def close(self) -> None: ...
+    """What a replica must offer."""
+
+    def close(self) -> None:
+        """Release what the engine holds."""
+        ...
 
 
 class ReplicatedEngine:
-    """Engines of one model at several addresses."""
+    """Distributes sessions over engines of one model."""
 
     name = "openai"
 
@@ -43,17 +47,17 @@ class ReplicatedEngine:
         return self.run(generate_all(self, requests))
 
     async def generate_one(self, request: Request) -> Generation:
-        """Ask the conversation's replica; where it fails and another is up, ask that one once."""
+        """Ask the replica of the session; if it fails and another is available, ask that one once."""
         first = self._place(request.session)
-        said = await self._ask(first, request)
-        if not said.retryable:
-            return said
+        reply = await self._ask(first, request)
+        if not reply.retryable:
+            return reply
         self._resting_until[first] = self._clock() + REST_S
         if request.on_text is not None:  # streamed text cannot be taken back
-            return said
+            return reply
         self._home.pop(request.session, None)
         second = self._place(request.session)
-        return said if second == first else await self._ask(second, request)
+        return reply if second == first else await self._ask(second, request)
 
     @property
     def max_picture_bytes(self) -> int:
@@ -71,21 +75,22 @@ class ReplicatedEngine:
             replica.forget(session)
 
     def trouble(self) -> str:
+        """The reason why no request can be served; "" if a replica is available."""
         resting = sum(until > self._clock() for until in self._resting_until)
-        return "every replica failed a moment ago" if resting == len(self.replicas) else ""
+        return "every replica failed within the last seconds" if resting == len(self.replicas) else ""
 
     def close(self) -> None:
         for replica in self.replicas:
             replica.close()
 
-    def _place(self, conversation: str) -> int:
-        """Where the conversation is at home; else the least busy replica, one that rests only where all do."""
-        if conversation not in self._home:
+    def _place(self, session: str) -> int:
+        """The replica of the session, else the least busy one; one that failed recently only if all did."""
+        if session not in self._home:
             now = self._clock()
-            self._home[conversation] = min(
+            self._home[session] = min(
                 range(len(self.replicas)), key=lambda k: (self._resting_until[k] > now, self._under_way[k], k)
             )
-        return self._home[conversation]
+        return self._home[session]
 
     async def _ask(self, place: int, request: Request) -> Generation:
         self._under_way[place] += 1

@@ -1,4 +1,4 @@
-"""An engine that says what it is told to: for tests, dry runs and the accounting of tokens without a model.
+"""An engine that follows a script: for tests, dry runs and token accounting without a model.
 
 ScriptedEngine(lambda request: '<think>2 + 2</think>\n4')
 ScriptedEngine(oracle_script(pages=(1, 3), answer="42"))
@@ -24,14 +24,14 @@ _CONTROL = re.compile("(" + "|".join(re.escape(name) for name in CONTROL.names()
 
 
 def parts_of_text(text: str) -> tuple[tuple[str, str], ...]:
-    """Split text at the literals of control tokens. For engines whose output is trusted to mean its tags."""
+    """Split text at the spellings of control tokens. For engines that return model output as text."""
     pieces = _CONTROL.split(text)
     names = set(CONTROL.names())
     return tuple((piece, "") if piece in names else ("", piece) for piece in pieces if piece)
 
 
 def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = "") -> Script:
-    """Select `pages`, think, answer: the perfect reader, if what it is told is right."""
+    """A script that selects `pages`, thinks `think` and answers `answer`."""
 
     def say(request: Request) -> str:
         if (call := request.required_call) is not None:
@@ -43,7 +43,7 @@ def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = ""
 
 
 def quote_script(request: Request) -> str:
-    """Selects the first page and answers with the first line of what it was given."""
+    """A script that selects the first page and answers with the first line of the text it receives."""
     if request.required_call is not None:
         return oracle_script()(request)
     prompt = request.prompt
@@ -56,7 +56,7 @@ def quote_script(request: Request) -> str:
 
 
 class ScriptedEngine:
-    """Speaks a script. Counts tokens with `encoder`, by default one with a small byte-level tokenizer."""
+    """Returns what its script writes. Counts tokens with `encoder`, by default one with a small byte-level tokenizer."""
 
     name = "scripted"
     constrains = False
@@ -68,9 +68,9 @@ class ScriptedEngine:
         self.encoder = encoder or Encoder(_byte_tokenizer())
         self.max_positions = max_positions
         self.requests: list[Request] = []
-        """The last that were asked, `MAX_KEPT` at most, for tests to look at."""
+        """The latest requests, at most `MAX_KEPT`, for tests."""
         self.forgotten: list[str] = []
-        """As many conversations."""
+        """The latest forgotten sessions, at most `MAX_KEPT`."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return [self._one(request) for request in requests]

@@ -1,4 +1,4 @@
-"""The loop in a thread of its own: waited for from threads, awaited from other loops, cancelled and closed cleanly."""
+"""The background event loop: called from threads and from other loops, cancelled and closed cleanly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loop() -> Iterator[BackgroundLoop]:
 
 
 class Stuck:
-    """Work that never ends by itself, and notes that it was begun and cancelled."""
+    """Work that never ends by itself and records that it started and was cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.cancelled = threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ async def failing() -> None:
     raise ValueError("in the loop")
 
 
-def test_work_runs_in_the_loop_and_its_failure_comes_out(loop):
+def test_run_returns_the_result_and_raises_the_error_of_the_work(loop):
     async def ask() -> None:
         assert await loop.call(where()) == "seer-test"
         with pytest.raises(ValueError, match="in the loop"):
@@ -55,7 +55,7 @@ def test_work_runs_in_the_loop_and_its_failure_comes_out(loop):
     asyncio.run(ask())
 
 
-def test_an_interrupt_while_waiting_cancels_the_work(loop, monkeypatch):
+def test_run_cancels_the_work_on_interrupt(loop, monkeypatch):
     stuck = Stuck()
     submit = asyncio.run_coroutine_threadsafe
 
@@ -76,7 +76,7 @@ def test_an_interrupt_while_waiting_cancels_the_work(loop, monkeypatch):
     assert stuck.cancelled.wait(WAIT_S)
 
 
-def test_a_closed_loop_refuses_work_and_leaves_none_of_it_waiting(loop, recwarn):
+def test_closed_loop_refuses_work_without_leaking_coroutines(loop, recwarn):
     loop.close()
     with pytest.raises(RuntimeError, match="the loop is closed"):
         loop.run(where())
@@ -85,7 +85,7 @@ def test_a_closed_loop_refuses_work_and_leaves_none_of_it_waiting(loop, recwarn)
     assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]
 
 
-def test_cancelling_what_awaits_cancels_the_work(loop):
+def test_call_cancelled_by_its_caller_cancels_the_work(loop):
     stuck = Stuck()
 
     async def ask() -> None:
@@ -99,7 +99,7 @@ def test_cancelling_what_awaits_cancels_the_work(loop):
     assert stuck.cancelled.wait(WAIT_S)
 
 
-def test_closing_cancels_what_runs_ends_the_thread_and_refuses_more():
+def test_close_cancels_running_work_and_ends_the_thread():
     loop, stuck = BackgroundLoop("closing"), Stuck()
     future = asyncio.run_coroutine_threadsafe(stuck.work(), loop._loop)
     assert stuck.begun.wait(WAIT_S)

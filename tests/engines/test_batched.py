@@ -1,4 +1,4 @@
-"""Single requests into an engine that takes batches: what waits goes together, who has gone is left out, faults stay apart."""
+"""Single requests for an engine that takes batches: waiting requests are joined, cancelled ones skipped, errors contained."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def request(name: str) -> Request:
 
 
 class Noting(ScriptedEngine):
-    """Notes its batches. The first waits until it is let go, or does what it is told."""
+    """Records its batches. The first waits until it is released, or raises the given error."""
 
     def __init__(self, first: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Noting(ScriptedEngine):
         return [Generation(parts=(("", one.session),)) for one in requests]
 
 
-def test_what_waits_together_goes_together_and_whoever_has_gone_is_not_computed():
+def test_batched_engine_joins_waiting_requests_and_skips_cancelled_ones():
     inner = Noting()
     engine = BatchedEngine(inner, max_batch=3)
 
@@ -58,7 +58,7 @@ def test_what_waits_together_goes_together_and_whoever_has_gone_is_not_computed(
     engine.close()
 
 
-def test_where_everybody_has_gone_nothing_is_computed_and_the_next_request_is_served():
+def test_batched_engine_with_only_cancelled_requests_serves_the_next_one():
     inner = Noting()
     engine = BatchedEngine(inner)
 
@@ -85,7 +85,7 @@ def test_where_everybody_has_gone_nothing_is_computed_and_the_next_request_is_se
         (ZeroDivisionError("secret"), "the engine failed: ZeroDivisionError"),
     ],
 )
-def test_a_batch_that_fails_fails_alone(error, said):
+def test_batched_engine_failure_affects_one_batch_only(error, said):
     def fail() -> None:
         raise error
 
@@ -99,7 +99,7 @@ def test_a_batch_that_fails_fails_alone(error, said):
     engine.close()
 
 
-def test_after_its_end_there_is_nothing_to_forget():
+def test_batched_engine_forget_after_close_does_nothing():
     engine = BatchedEngine(Noting(lambda: None))
     assert [said.raw for said in engine.generate([request("a")])] == ["a"]
     engine.close()

@@ -38,7 +38,7 @@ def accepts(grammar: str, body: str) -> bool:
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])
-def test_every_list_over_four_pages_is_judged_rightly(limit):
+def test_call_grammar_accepts_exactly_the_valid_lists_over_four_pages(limit):
     grammar = call_grammar((1, 2, 3, 4), limit)
     for length in range(4):
         for pages in itertools.product((0, 1, 2, 3, 4, 5, 11), repeat=length):
@@ -48,7 +48,7 @@ def test_every_list_over_four_pages_is_judged_rightly(limit):
 
 @given(st.sets(st.integers(1, 400), min_size=1, max_size=40).map(sorted), st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_choice_of_allowed_pages_is_accepted_and_a_foreign_page_is_not(allowed, data):
+def test_call_grammar_accepts_any_allowed_choice_and_rejects_other_pages(allowed, data):
     chosen = sorted(data.draw(st.sets(st.sampled_from(allowed), max_size=5)))
     grammar = call_grammar(tuple(allowed), 5)
     assert accepts(grammar, render_call(chosen))
@@ -56,7 +56,7 @@ def test_any_choice_of_allowed_pages_is_accepted_and_a_foreign_page_is_not(allow
     assert not accepts(grammar, render_call([foreign]))
 
 
-def test_bodies_that_are_no_calls_are_refused():
+def test_call_grammar_rejects_malformed_bodies():
     for body in (
         "",
         "{}",
@@ -67,14 +67,14 @@ def test_bodies_that_are_no_calls_are_refused():
         assert not accepts(call_grammar((1, 2)), body)
 
 
-def test_two_hundred_pages_compile_and_hold():
+def test_call_grammar_compiles_for_two_hundred_pages():
     grammar = call_grammar(tuple(range(1, 201)), 8)
     assert accepts(grammar, render_call((1, 2, 99, 100, 150, 198, 199, 200)))
     assert not accepts(grammar, render_call((1, 2, 3, 4, 5, 6, 7, 8, 9)))
     assert not accepts(grammar, render_call((200, 1)))
 
 
-def test_the_structural_tag_takes_whole_tokens_only():
+def test_structural_tag_accepts_tags_as_single_tokens_only():
     encoder = small_encoder()
     opening, closing = encoder.control(CONTROL.open_call), encoder.control(CONTROL.close_call)
     tag = call_structural_tag(opening, closing, (1, 2, 3), 2)

@@ -31,7 +31,7 @@ def prompt(question: str, pages=(1, 2, 3), **options) -> Request:
     return Request(Conversation(turns, {n: DOCUMENT.page(n) for n in pages}), question, **options)
 
 
-def test_greedy_equals_transformers_generate(engine, small_checkpoint):
+def test_hf_greedy_equals_transformers_generate(engine, small_checkpoint):
     """32 tokens after a three-image prompt, from the processor's own inputs and generate()."""
     import torch
 
@@ -58,7 +58,7 @@ def test_greedy_equals_transformers_generate(engine, small_checkpoint):
 
 @pytest.mark.parametrize("pages", [(1,), (1, 2, 3, 4, 5, 6)])
 @pytest.mark.parametrize("limit", [1, 3, None])
-def test_an_untrained_model_makes_valid_calls(engine, pages, limit):
+def test_hf_untrained_model_writes_valid_calls(engine, pages, limit):
     constraint = SelectCall(pages, limit)
     sampling = Sampling(max_new_tokens=128, temperature=1.5)
     requests = [
@@ -70,8 +70,8 @@ def test_an_untrained_model_makes_valid_calls(engine, pages, limit):
         assert parsed.deviations == ()
 
 
-def test_only_pages_on_offer_can_be_selected(engine):
-    """A second round offers what is left: numbers need not start at 1 nor be neighbours."""
+def test_hf_selects_only_allowed_pages(engine):
+    """A second round offers the remaining pages: they need not start at 1 nor be adjacent."""
     allowed = (2, 5)
     for seed in range(5):
         request = prompt(f"q{seed}", constraint=SelectCall(allowed), sampling=Sampling(128, 2.0, seed=seed))
@@ -81,14 +81,14 @@ def test_only_pages_on_offer_can_be_selected(engine):
         assert set(parsed.pages) <= set(allowed)
 
 
-def test_a_free_generation_writes_no_stray_control_token(engine):
+def test_hf_free_generation_writes_no_stray_control_token(engine):
     (generation,) = engine.generate([prompt("q", sampling=Sampling(64, 2.0, seed=1))])
     allowed = {CONTROL.open_think, CONTROL.close_think, CONTROL.user, CONTROL.end_of_text}
     assert {name for name, _ in generation.parts if name} <= allowed
 
 
-def test_a_call_that_is_not_required_comes_at_once_or_after_thinking(engine):
-    """Every token is drawn at random: <tool_call> comes first or right behind </think>, then the call is valid."""
+def test_hf_optional_call_comes_at_once_or_after_thinking(engine):
+    """All tokens are random: <tool_call> comes first or right after </think>, and the call is valid."""
     encoder = engine.encoder
     opening, think, close = (
         encoder.control(name) for name in (CONTROL.open_call, CONTROL.open_think, CONTROL.close_think)
@@ -119,7 +119,7 @@ def test_a_call_that_is_not_required_comes_at_once_or_after_thinking(engine):
 
 
 @pytest.mark.parametrize("constraint", [None, SelectCall((1, 2), 2)])
-def test_thinking_opens_no_way_to_a_call_where_none_is_allowed(engine, constraint):
+def test_hf_thinking_does_not_permit_a_forbidden_call(engine, constraint):
     gate = engine._grammars.gate(constraint)
     if constraint is None:
         for name in (CONTROL.open_think, CONTROL.close_think):
@@ -129,20 +129,20 @@ def test_thinking_opens_no_way_to_a_call_where_none_is_allowed(engine, constrain
     assert bool(torch.isfinite(logits[engine.encoder.control(CONTROL.open_call)])) == (constraint is not None)
 
 
-def test_the_second_stage_feeds_only_what_is_new(engine):
+def test_hf_second_stage_feeds_only_new_tokens(engine):
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8))
     before = engine.images_encoded
     answer = reader.ask(DOCUMENT, "What does item 5 cost?")
     call, last = answer.trace[1], answer.trace[-1]
     assert call.usage.cached == 0
-    # every position that stage 1 fed: its prompt and its call but for the closing tag, which was never fed
+    # every position that stage 1 fed: its prompt and its call except the closing tag, which is never fed
     assert last.usage.cached == call.usage.prompt + call.usage.completion - 1
     assert engine.images_encoded - before == len(DOCUMENT.pages)
     assert not engine._memories
 
 
-def test_rows_that_end_early_leave_the_batch_and_keep_their_memory(small_checkpoint):
-    """Six rows of lengths 1 to 24 together, in two stages, say what each says alone."""
+def test_hf_rows_that_end_early_leave_the_batch_and_keep_their_cache(small_checkpoint):
+    """Six rows of lengths 1 to 24 in one batch, in two stages, give the outputs that each gives alone."""
     limits = {"one": 1, "two": 2, "three": 2, "four": 9, "five": 24, "six": 24}
     first = {
         name: prompt(name, (1, 2, 3)[: 1 + n % 3], sampling=Sampling(limits[name])) for n, name in enumerate(limits)
@@ -163,7 +163,7 @@ def test_rows_that_end_early_leave_the_batch_and_keep_their_memory(small_checkpo
         assert after.cached_tokens >= said[name].prompt_tokens
 
 
-def test_reuse_changes_nothing(small_checkpoint):
+def test_hf_cache_reuse_leaves_outputs_unchanged(small_checkpoint):
     class Forgetful(HFEngine):
         def _remember(self, *batch):
             pass
@@ -178,7 +178,7 @@ def test_reuse_changes_nothing(small_checkpoint):
         assert b.trace[-1].usage.cached == 0
 
 
-def test_a_batch_answers_as_single_questions_do(engine):
+def test_hf_batch_equals_single_requests(engine):
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=16))
     documents = [make_document([f"doc {d} page {p}\n" * p for p in range(1, d + 2)]) for d in range(6)]
     asked = [(document, "Which page?" + "?" * n) for n, document in enumerate(documents)]
@@ -189,14 +189,14 @@ def test_a_batch_answers_as_single_questions_do(engine):
         assert answer.text == alone.text
 
 
-def test_sampling_repeats_with_its_seed(engine):
+def test_hf_sampling_repeats_with_its_seed(engine):
     drawn = [
         engine.generate([prompt("q", sampling=Sampling(24, 1.0, 0.95, 50, seed=seed))])[0].ids for seed in (7, 7, 8)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_prompt_beyond_the_window_fails_alone_and_says_so(small_checkpoint):
+def test_hf_prompt_beyond_the_window_fails_alone(small_checkpoint):
     engine = HFEngine(small_checkpoint)
     engine.max_positions = 400
     long, short = engine.generate([prompt("x" * 2000), prompt("q", sampling=Sampling(max_new_tokens=4))])
@@ -205,22 +205,22 @@ def test_a_prompt_beyond_the_window_fails_alone_and_says_so(small_checkpoint):
     assert short.finish != "error"
 
 
-def test_memory_is_bounded(small_checkpoint):
+def test_hf_cached_tokens_stay_bounded(small_checkpoint):
     engine = HFEngine(small_checkpoint, max_cached_tokens=150)
     for n in range(5):
         engine.generate([prompt(f"question {n}", sampling=Sampling(max_new_tokens=2))])
     assert sum(len(memory.ids) for memory in engine._memories.values()) <= 150
 
 
-def test_repeated_asking_gives_the_same_answer(engine):
+def test_hf_repeated_request_gives_the_same_answer(engine):
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=12))
     first, second = (reader.ask(DOCUMENT, "Again?") for _ in range(2))
     assert first.text == second.text
     assert first.status in (Status.ANSWERED, Status.NOT_ANSWERABLE, Status.FAILED)
 
 
-def test_what_was_said_is_said_again(small_checkpoint):
-    """The same request of another conversation costs nothing; another picture, limit or constraint is another request."""
+def test_recalling_engine_returns_equal_replies_without_generating(small_checkpoint):
+    """An equal request of another session is free; another image, limit or constraint makes another request."""
     from seer.engines.recalling import RecallingEngine
 
     inner = HFEngine(small_checkpoint)
@@ -256,7 +256,7 @@ def damaged(page):
     raise InputError(f"page {page.number} is damaged")
 
 
-def test_a_page_that_cannot_be_drawn_fails_its_own_request(engine):
+def test_hf_page_that_cannot_be_drawn_fails_only_its_request(engine):
     bad = make_document(["nobody can draw this\n"])
     bad.page(1).attach(damaged)
     sampling = Sampling(max_new_tokens=4)
@@ -274,8 +274,8 @@ def test_a_page_that_cannot_be_drawn_fails_its_own_request(engine):
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_what_memory_does_not_hold_together_is_read_one_by_one(engine, monkeypatch, after):
-    """Out of memory at once, or in the midst of writing."""
+def test_hf_out_of_memory_batch_is_retried_row_by_row(engine, monkeypatch, after):
+    """Out of memory at once, or while tokens are generated."""
     asked = [prompt(f"question {n}", sampling=Sampling(max_new_tokens=6)) for n in range(3)]
     expected = [engine.generate([one])[0].ids for one in asked]
     forward, steps = engine.checkpoint.model.forward, []
@@ -300,7 +300,7 @@ def test_what_memory_does_not_hold_together_is_read_one_by_one(engine, monkeypat
         assert "".join(heard) == "".join(text for _, text in told.parts)
 
 
-def test_what_is_kept_of_one_conversation_holds_nothing_of_others(small_checkpoint):
+def test_hf_cached_session_holds_no_other_rows(small_checkpoint):
     engine = HFEngine(small_checkpoint, max_batch=4)
     turns = (Turn(kind="prompt", text="q", pages=(1,)),)
     alike = [
@@ -315,7 +315,7 @@ def test_what_is_kept_of_one_conversation_holds_nothing_of_others(small_checkpoi
     assert sizes == least
 
 
-def test_threads_wait_for_each_other(small_checkpoint):
+def test_hf_concurrent_threads_run_one_at_a_time(small_checkpoint):
     engine = HFEngine(small_checkpoint, max_cached_tokens=400)
     asked = [prompt(f"question {n}", pages=(n % 3 + 1,), sampling=Sampling(max_new_tokens=5)) for n in range(12)]
     expected = [HFEngine(small_checkpoint).generate([one])[0].ids for one in asked]
@@ -324,7 +324,7 @@ def test_threads_wait_for_each_other(small_checkpoint):
     assert said == expected
 
 
-def test_half_a_character_before_a_control_token_is_no_part_of_what_follows(engine):
+def test_text_stream_emits_incomplete_character_before_a_control_token(engine):
     heard: list[tuple[str, str]] = []
     encoder = engine.encoder
     stream = TextStream(encoder, lambda text: heard.append(("", text)), lambda name: heard.append((name, "")))

@@ -1,4 +1,4 @@
-"""What this process has started ends with it, also where it is killed and can do nothing itself."""
+"""Child processes end with this process, even if it is killed and cannot clean up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """True if a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def started(folder: Path, during: str) -> Iterator[subprocess.Popen[str]]:
 
 @needs_proc
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_what_was_started_ends_with_a_parent_that_is_killed(tmp_path, how) -> None:
+def test_leash_ends_children_of_a_killed_parent(tmp_path, how) -> None:
     with started(tmp_path, during="pass") as parent:
         assert parent.stdout is not None
         child, leader, other = map(int, parent.stdout.readline().split())
@@ -80,7 +80,7 @@ def test_what_was_started_ends_with_a_parent_that_is_killed(tmp_path, how) -> No
 
 
 @needs_proc
-def test_a_parent_that_is_killed_while_it_still_starts_leaves_nothing(tmp_path) -> None:
+def test_leash_ends_children_of_a_parent_killed_during_start(tmp_path) -> None:
     with started(tmp_path, during="print(child.pid, flush=True); time.sleep(600)") as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -91,7 +91,7 @@ def test_a_parent_that_is_killed_while_it_still_starts_leaves_nothing(tmp_path) 
 
 
 @needs_proc
-def test_what_was_let_go_lives_on() -> None:
+def test_leash_release_keeps_children_alive() -> None:
     leash = Leash()
     with subprocess.Popen(["sleep", "600"]) as other:
         leash.hold(other.pid)
@@ -102,7 +102,7 @@ def test_what_was_let_go_lives_on() -> None:
         os.kill(other.pid, signal.SIGTERM)
 
 
-def test_a_leash_that_somebody_has_cut_is_no_error() -> None:
+def test_leash_with_a_killed_shell_raises_nothing() -> None:
     leash = Leash()
     leash._shell.kill()
     leash._shell.wait()

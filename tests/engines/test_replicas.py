@@ -1,4 +1,4 @@
-"""Several addresses as one engine, over real sockets: conversations stay, and move on when their place fails."""
+"""Several addresses as one engine, over real sockets: sessions stay with a replica and move when it fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replicated(stack: ExitStack, *scripts) -> tuple[ReplicatedEngine, list[FakeS
     return engine, servers
 
 
-def test_a_conversation_stays_with_its_cache_and_work_is_shared():
+def test_replicas_keep_a_session_and_balance_new_ones():
     with ExitStack() as stack:
         engine, servers = replicated(stack, reading, reading)
         answers = Reader(engine).ask_many([(DOCUMENT, f"What {n}?") for n in range(8)])
@@ -44,7 +44,7 @@ def test_a_conversation_stays_with_its_cache_and_work_is_shared():
         assert not engine._home
 
 
-def test_when_a_replica_fails_the_others_take_over():
+def test_replicas_move_sessions_of_a_failed_replica():
     with ExitStack() as stack:
         engine, servers = replicated(stack, lambda body, n: Say(status=500), reading)
         answers = Reader(engine).ask_many([(DOCUMENT, f"What {n}?") for n in range(4)])
@@ -55,7 +55,7 @@ def test_when_a_replica_fails_the_others_take_over():
         assert engine.trouble() == ""
 
 
-def test_a_request_that_is_wrong_everywhere_rests_nobody():
+def test_replicas_stay_in_use_after_a_request_that_is_itself_at_fault():
     with ExitStack() as stack:
         engine, servers = replicated(stack, lambda body, n: Say(status=400), lambda body, n: Say(status=400))
         (said,) = engine.generate([Request(Conversation((Turn(kind="prompt", text="?"),)), "c")])
@@ -64,7 +64,7 @@ def test_a_request_that_is_wrong_everywhere_rests_nobody():
         assert engine.trouble() == ""
 
 
-def test_addresses_become_one_engine_and_a_checkpoint_that_lies_here_brings_its_tokenizer(small_checkpoint_dir):
+def test_replica_addresses_become_one_engine_with_the_local_tokenizer(small_checkpoint_dir):
     plain = {"structure": "none", "continuation": "tool"}
     with serve(reading) as one, serve(reading) as two:
         several = make_concurrent(build_engine(replicas=f"{one.base_url}, {two.base_url},", **plain))

@@ -24,7 +24,7 @@ from seer.protocol.control import CONTROL
 from seer.schema import Page, Turn
 
 
-def test_each_image_is_one_placeholder():
+def test_vllm_prompt_has_one_placeholder_an_image():
     document = make_document(["a", "b"], width_px=140, height_px=112)
     sizes = {page.number: (page.width_px, page.height_px) for page in document}
     encoder = small_encoder()
@@ -36,7 +36,7 @@ def test_each_image_is_one_placeholder():
     assert [i for i in ids if i != image] == [i for i in encoded.ids.tolist() if i != image]
 
 
-def test_arguments_reach_vllm_and_unknown_ones_are_named():
+def test_engine_arguments_passes_known_names_and_rejects_others():
     known = ("model", "max_model_len", "dtype", "enable_prefix_caching")
     arguments = start.engine_arguments("m", {"max_model_len": 8192, "dtype": "bfloat16"}, known, on_cpu=True)
     assert (arguments["max_model_len"], arguments["dtype"], arguments["model"]) == (8192, "bfloat16", "m")
@@ -46,7 +46,7 @@ def test_arguments_reach_vllm_and_unknown_ones_are_named():
 
 
 @pytest.mark.parametrize(("on_cpu", "cores", "executor"), [(True, 2, "uni"), (True, 16, None), (False, 2, None)])
-def test_few_cores_compute_in_the_engine_itself(monkeypatch, on_cpu, cores, executor):
+def test_engine_arguments_on_two_cores_uses_the_uni_executor(monkeypatch, on_cpu, cores, executor):
     monkeypatch.setattr(start, "usable_cores", lambda: cores)
     arguments = start.engine_arguments("m", {}, (), on_cpu=on_cpu)
     assert arguments.get("distributed_executor_backend") == executor
@@ -54,7 +54,7 @@ def test_few_cores_compute_in_the_engine_itself(monkeypatch, on_cpu, cores, exec
     assert start.engine_arguments("m", given, tuple(given), on_cpu=on_cpu)["distributed_executor_backend"] == "mp"
 
 
-def test_engine_arguments_are_read_from_text():
+def test_parse_engine_arguments_reads_json_values():
     pairs = [
         "max-model-len=8192",
         "dtype=float32",
@@ -77,7 +77,7 @@ def test_engine_arguments_are_read_from_text():
         parse_engine_arguments(["base-url=http://a"])
 
 
-def test_pages_are_drawn_once_a_conversation_and_within_bounds():
+def test_drawn_pages_draws_once_a_session_within_bounds():
     drawn: DrawnPages[str] = DrawnPages(len, max_bytes=4)
     draws: list[str] = []
 
@@ -98,7 +98,7 @@ def test_pages_are_drawn_once_a_conversation_and_within_bounds():
     assert len(drawn) == 1
 
 
-def test_pages_are_drawn_beside_the_loop_in_which_vllm_replies():
+def test_vllm_draws_pages_outside_its_event_loop():
     threads: set[str] = set()
 
     def draw(page: Page) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_pages_are_drawn_beside_the_loop_in_which_vllm_replies():
 
 
 class Replies:
-    """vLLM, as far as one request sees it."""
+    """A stand-in for vLLM that serves one request."""
 
     async def generate(self, prompt, sampling, request_id):
         self.prompt = prompt
@@ -133,7 +133,7 @@ class Replies:
         yield SimpleNamespace(prompt_token_ids=whole.ids, num_cached_tokens=0, outputs=[completion])
 
 
-def test_a_background_loop_serves_threads_and_other_loops():
+def test_background_loop_serves_threads_and_other_loops():
     loop = BackgroundLoop("test")
 
     async def double(number: int) -> int:
@@ -157,7 +157,7 @@ def test_a_background_loop_serves_threads_and_other_loops():
         loop.run(double(1))
 
 
-def test_versions(monkeypatch):
+def test_check_version_reads_versions_and_rejects_old_ones(monkeypatch):
     assert start.version_tuple("0.32.0+cpu") == (0, 32)
     assert start.version_tuple("1.4") >= start.OLDEST
     with pytest.raises(ModelError, match="not a released version"):
@@ -167,7 +167,7 @@ def test_versions(monkeypatch):
         start.check_version()
 
 
-def test_an_absent_vllm_is_said_with_what_to_install(monkeypatch):
+def test_check_version_names_the_install_command_if_vllm_is_absent(monkeypatch):
     from importlib.metadata import PackageNotFoundError
 
     def absent(package: str) -> str:
@@ -178,7 +178,7 @@ def test_an_absent_vllm_is_said_with_what_to_install(monkeypatch):
         start.check_version()
 
 
-def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
+def test_build_engine_names_missing_arguments(small_checkpoint_dir):
     with pytest.raises(InputError, match="--base-url"):
         build_engine("openai")
     with pytest.raises(InputError, match="no model given"):
@@ -198,7 +198,7 @@ def test_engines_by_name_say_what_they_need(small_checkpoint_dir):
         ("my venv", "", ""),
     ],
 )
-def test_intels_openmp_is_preloaded_where_it_is_installed(tmp_path, monkeypatch, folder, held, expected):
+def test_preloaded_openmp_is_set_if_installed(tmp_path, monkeypatch, folder, held, expected):
     library = tmp_path / folder / "lib" / "libiomp5.so"
     monkeypatch.setenv("LD_PRELOAD", held)
     with start.preloaded_openmp(tmp_path / folder):

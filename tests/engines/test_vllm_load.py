@@ -1,4 +1,4 @@
-"""vLLM, really started (on a CPU where there is no GPU), reads with our small checkpoint: as exact as transformers.
+"""The real vLLM (on a CPU if there is no GPU) reads with the small checkpoint exactly as transformers does.
 
 One engine serves every test here; it is started once, which takes most of a minute.
 """
@@ -68,12 +68,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="looks at processes through /proc")
-def test_the_engine_ends_with_a_parent_that_is_killed(small_checkpoint_dir, tmp_path):
+def test_vllm_process_ends_with_a_killed_parent(small_checkpoint_dir, tmp_path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1"}
     words = [sys.executable, str(script), str(small_checkpoint_dir)]
-    # what the engine says goes nowhere: with its end of a pipe open, it would be waited for here
+    # the output goes to a file: the engine would keep its end of a pipe open and this test would wait for it
     with open(tmp_path / "said", "w") as said:
         done = subprocess.run(words, env=environment, stdout=said, stderr=subprocess.DEVNULL, timeout=300, check=False)
     engines = [int(word) for word in (tmp_path / "said").read_text().split() if word.isdigit()]
@@ -84,7 +84,7 @@ def test_the_engine_ends_with_a_parent_that_is_killed(small_checkpoint_dir, tmp_
     assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in engines)
 
 
-def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):
+def test_vllm_greedy_tokens_equal_transformers(engine, small_checkpoint):
     asked = Request(Conversation(PROMPT, PAGES), "c", sampling=Sampling(max_new_tokens=32))
     (expected,) = HFEngine(small_checkpoint).generate([asked])
     (first,) = engine.generate([asked])
@@ -95,7 +95,7 @@ def test_greedy_tokens_equal_those_of_transformers(engine, small_checkpoint):
     assert second.cached_tokens >= whole_blocks(first.prompt_tokens - 1, engine)
 
 
-def test_a_call_is_valid_by_construction_and_its_second_stage_rests_on_the_first(engine):
+def test_vllm_call_is_valid_and_second_stage_reuses_the_first(engine):
     document = make_document([f"{text} again" for text in TEXTS], width_px=280, height_px=196)
     pages = {page.number: page for page in document}
     call = Request(Conversation(PROMPT, pages), "d", SelectCall((1, 2, 3), 2), Sampling(max_new_tokens=64))
@@ -111,8 +111,8 @@ def test_a_call_is_valid_by_construction_and_its_second_stage_rests_on_the_first
     assert answer.cached_tokens >= whole_blocks(said.prompt_tokens + len(said.ids) - 1, engine)
 
 
-def test_sampled_calls_stay_valid(engine):
-    """New pages, too many for one step: some prompts are computed in parts, with which a seeded request on a CPU ended vLLM."""
+def test_vllm_sampled_calls_are_valid(engine):
+    """Too many new pages for one step: some prompts are computed in parts, which ended vLLM for seeded requests on a CPU."""
     constraint = SelectCall((1, 3), 2)
     asked = []
     for seed in range(20):
@@ -125,7 +125,7 @@ def test_sampled_calls_stay_valid(engine):
         assert not parse_call_text(said.raw, (1, 3), 2).deviations, said
 
 
-def test_where_a_call_is_not_required_the_first_token_decides(engine, small_checkpoint):
+def test_vllm_optional_call_is_decided_by_the_first_token(engine, small_checkpoint):
     asked = Request(
         Conversation(PROMPT, PAGES), "o", SelectCall((1, 2), 2, required=False), Sampling(max_new_tokens=16)
     )
@@ -135,8 +135,8 @@ def test_where_a_call_is_not_required_the_first_token_decides(engine, small_chec
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_thinking_may_come_before_a_call(engine, temperature, monkeypatch):
-    """The small model does not think by itself: its first token is put into its mouth, and so is the end of its thoughts."""
+def test_vllm_thinking_may_precede_a_call(engine, temperature, monkeypatch):
+    """The small model does not think by itself: the test forces its first token and the end of its thinking."""
     control = engine.encoder.control
     forced = {1: control(CONTROL.open_think), 2: control(CONTROL.close_think), 3: control(CONTROL.open_call)}
     send, asked_for = engine._send, []
@@ -162,7 +162,7 @@ def test_thinking_may_come_before_a_call(engine, temperature, monkeypatch):
     assert asked_for[1] == (forced[1],) and len(asked_for) == 4
 
 
-def test_text_streams_in_pieces_that_join_to_the_whole(engine):
+def test_vllm_streamed_pieces_join_to_the_whole_text(engine):
     pieces: list[str] = []
     asked = Request(Conversation(PROMPT, PAGES), "t", sampling=Sampling(max_new_tokens=24), on_text=pieces.append)
     (said,) = engine.generate([asked])
@@ -170,7 +170,7 @@ def test_text_streams_in_pieces_that_join_to_the_whole(engine):
     assert "".join(text for _, text in said.parts).startswith("".join(pieces))
 
 
-def test_many_conversations_at_once_do_not_mix(engine):
+def test_vllm_concurrent_sessions_do_not_mix(engine):
     documents = [make_document([f"Only here: {n}.\n", "Nothing.\n"], 140, 112, f"d{n}") for n in range(24)]
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8, max_pages=2))
     answers = reader.ask_many([(document, f"What is in {n}?") for n, document in enumerate(documents)])
@@ -181,7 +181,7 @@ def test_many_conversations_at_once_do_not_mix(engine):
         assert not any(step.deviations for step in answer.trace)
 
 
-def test_a_request_that_fails_leaves_the_others_alone(engine):
+def test_vllm_failed_request_does_not_affect_others(engine):
     long = Request(Conversation((Turn(kind="prompt", text="word " * 6000),)), "l", sampling=Sampling(max_new_tokens=4))
     fine = Request(Conversation(PROMPT, PAGES), "f", sampling=Sampling(max_new_tokens=4))
     failed, served = engine.generate([long, fine])
@@ -190,7 +190,7 @@ def test_a_request_that_fails_leaves_the_others_alone(engine):
     assert error_text(served) == ""
 
 
-def test_a_cancelled_conversation_takes_its_request_back(engine):
+def test_vllm_cancelled_reading_cancels_its_request(engine):
     before = len(engine._drawn)
 
     async def run() -> int:
@@ -209,7 +209,7 @@ def test_a_cancelled_conversation_takes_its_request_back(engine):
     assert len(engine._drawn) == before
 
 
-def test_a_request_may_take_only_so_long(engine):
+def test_vllm_request_times_out(engine):
     engine.timeout_s, kept = 0.05, engine.timeout_s
     try:
         (said,) = engine.generate(
@@ -221,7 +221,7 @@ def test_a_request_may_take_only_so_long(engine):
     assert "0.05 s" in error_text(said)
 
 
-def test_more_than_may_wait_are_refused_at_once(engine):
+def test_vllm_refuses_more_requests_than_may_wait(engine):
     door = engine.admission
     engine.admission = Admission(1, 1)
     try:
@@ -233,7 +233,7 @@ def test_more_than_may_wait_are_refused_at_once(engine):
     assert "try again later" in error_text(said[-1])
 
 
-def test_a_misspelt_argument_is_named_before_anything_starts(small_checkpoint_dir):
+def test_vllm_rejects_misspelt_argument_before_start(small_checkpoint_dir):
     from seer.engines.vllm.engine import VLLMEngine
 
     with pytest.raises(ConfigError, match="max_model_len"):
@@ -277,7 +277,7 @@ def test_several_samples_come_from_one_request(engine):
     assert answer.completion_tokens == sum(len(sample.ids or ()) for sample in answer.samples)
 
 
-def test_a_killed_engine_process_is_a_failure_with_a_cause(engine):
+def test_vllm_killed_engine_process_fails_requests_with_a_cause(engine):
     """Last in this file: it ends the engine that the others used."""
     import psutil
 

