@@ -55,7 +55,7 @@ class Collector:
         self._out = Path(config.out)
         self._writers: dict[str, ShardWriter] = {}
         self._stack = ExitStack()
-        self._reserves = 0
+        self._template_records = 0
         self._tokens = TokenHistograms(config.count_tokens_of)
         for stale in output_folders(self._out):
             (stale / MANIFEST_NAME).unlink(missing_ok=True)
@@ -68,7 +68,8 @@ class Collector:
 
     def add(self, outcome: Outcome) -> None:
         """Write or count one outcome. Raises BuildStopped if the fraction of faults exceeds `max_fault_share`."""
-        if outcome.instead_of is not None and not self._admits_reserve():
+        # Outcomes arrive in order, so the decision about a template record does not depend on timing.
+        if outcome.instead_of is not None and not self._admits_template_record():
             outcome = replace(outcome, rejection=outcome.instead_of, trajectories={})
         written = outcome.rejection is None
         if written:
@@ -93,6 +94,7 @@ class Collector:
             "guard": guard,
             "tokens": self._tokens.summary(),
         }
+        # Each manifest holds the hash of the statistics, which ties the sets of one build together.
         body = json.dumps(statistics, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         write_bytes(self._out / STATISTICS_NAME, body)
         write_text(self._out / CARD_NAME, dataset_card(self.config, statistics))
@@ -100,10 +102,10 @@ class Collector:
         sets = {name: writer.finish(meta) for name, writer in sorted(self._writers.items())}
         return BuildReport(self._out, sets, statistics, table)
 
-    def _admits_reserve(self) -> bool:
+    def _admits_template_record(self) -> bool:
         """Return whether one more template record stays within `distributed_share` of the records written so far."""
-        admitted = self._reserves + 1 <= self.config.assemble.distributed_share * (self.tally.written + 1)
-        self._reserves += admitted
+        admitted = self._template_records + 1 <= self.config.assemble.distributed_share * (self.tally.written + 1)
+        self._template_records += admitted
         return admitted
 
     def _writer(self, form: str, split: str) -> ShardWriter:

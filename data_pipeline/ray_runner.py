@@ -99,6 +99,7 @@ class Crew:
     def _next_worker(self) -> Any:
         """Return the least loaded worker, after waiting until a worker has room."""
         worker = min(self._load, key=lambda one: self._load[one])
+        # If even the least loaded worker is full, the first worker to finish a batch has room next.
         while self._load[worker] >= _BATCHES_PER_WORKER:
             (done,), _ = self._ray.wait(list(self._open))
             worker = self._open.pop(done)

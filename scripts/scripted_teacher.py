@@ -1,7 +1,8 @@
-"""A scripted teacher for bench_data: just enough HTTP to answer chat completions after a fixed time, at little cost to
-the machine that it shares with what is measured.
+"""A scripted teacher for bench_data: a minimal HTTP server that answers chat completions after a fixed latency.
 
-    python scripts/scripted_teacher.py 0.05      # prints its address; ends, and prints its log, with its input
+It uses little CPU time, because it runs on the same machine as the measured build.
+
+    python scripts/scripted_teacher.py 0.05      # prints its address; when stdin closes, prints its log and exits
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from collections import deque
 from pathlib import Path
 
 Log = list[tuple[float, float, str]]
-"""When each call arrived, when it was answered, and its key."""
+"""Arrival time, reply time (both in seconds of the monotonic clock) and key of each call."""
 
 
 def serve(latency_s: float) -> Log:
-    """Serve until the standard input closes. No reply is sent before its time."""
+    """Serve until standard input closes and return the log. Each reply is sent `latency_s` after its request or later."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", flush=True)
     log: Log = []
     connections: dict[int, Connection] = {}
     due: deque[tuple[float, Connection, bytes, str]] = deque()
     while True:
-        # select takes its time to the microsecond, where poll, epoll and uvloop round to milliseconds
+        # select has a timeout in microseconds; poll, epoll and uvloop round theirs to milliseconds.
         wait_s = max(0.0, due[0][0] + latency_s - time.monotonic()) if due else None
         ready, _, _ = select.select([sys.stdin, listener, *connections], [], [], wait_s)
         now = time.monotonic()
@@ -47,7 +48,7 @@ def serve(latency_s: float) -> Log:
             if call is None:
                 connections.pop(place).close()
             elif call:
-                # made at once, so that what it takes is no part of what comes after the wait
+                # Create the reply before the wait, so that its cost is part of the latency and does not add to it.
                 due.append((now, connections[place], completion(call[1]), call[0]))
 
 
@@ -59,7 +60,7 @@ class Connection:
         self._socket, self._buffer, self.number = opened, b"", opened.fileno()
 
     def receive(self) -> tuple[str, str] | tuple[()] | None:
-        """Key and body of a request that is whole now; () where more is to come, None where the client went away."""
+        """Return key and body of a complete request, () if more data is to come, or None if the client disconnected."""
         try:
             data = self._socket.recv(1 << 20)
         except OSError:
@@ -76,7 +77,7 @@ class Connection:
         return key[1].decode() if key else "", body.decode()
 
     def send(self, reply: bytes) -> bool:
-        """Whether there was still someone to send it to."""
+        """Send a reply and return whether the client was still connected."""
         try:
             self._socket.sendall(reply)
         except OSError:
@@ -84,6 +85,7 @@ class Connection:
         return True
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
@@ -92,7 +94,7 @@ _KEY = re.compile(rb"idempotency-key: *(\w+)", re.I)
 
 
 def completion(body: str) -> bytes:
-    """The response to a request, as it is sent."""
+    """Return the HTTP response to a request body, as sent."""
     choice = {"message": {"content": scripted_reply(body)}, "finish_reason": "stop"}
     usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 8}
     reply = json.dumps({"choices": [choice], "usage": usage}).encode()
@@ -100,22 +102,25 @@ def completion(body: str) -> bytes:
     return head % len(reply) + reply
 
 
-_ASKED = re.compile(r"gate of number (\d+) open\?")
+_QUESTION = re.compile(r"gate of number (\d+) open\?")
 
 
-def scripted_reply(asked: str) -> str:
-    """What a perfect teacher would say. The texts hold nothing that JSON escapes, so that they are found in its lines."""
-    found = _ASKED.search(asked)
-    assert found is not None, asked
+def scripted_reply(request: str) -> str:
+    """Return the reply of a perfect teacher to a JSON request.
+
+    The request is searched without decoding it: the texts of the benchmark contain no character that JSON escapes.
+    """
+    found = _QUESTION.search(request)
+    assert found is not None, request
     number = found[1]
     fact = f"The gate of number {number} opens at {int(number) * 7 % 1440} minutes."
-    if "Reply YES or NO" in asked:
-        return "YES" if fact in asked else "NO"
+    if "Reply YES or NO" in request:
+        return "YES" if fact in request else "NO"
     return f"<think>The text says: {fact}</think>Answer: {int(number) * 7 % 1440} minutes"
 
 
 class TeacherProcess:
-    """The scripted teacher in a process of its own."""
+    """The scripted teacher in a separate process."""
 
     def __init__(self, latency_s: float) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), str(latency_s)]
@@ -124,6 +129,7 @@ class TeacherProcess:
         self.base_url = self._process.stdout.readline().strip()
 
     def stop(self) -> Log:
+        """Stop the process and return its log."""
         out, _ = self._process.communicate("", timeout=60)
         return [(arrived, answered, key) for arrived, answered, key in json.loads(out)]
 

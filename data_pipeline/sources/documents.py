@@ -14,7 +14,6 @@ from typing import Any
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.adapting import (
-    Row,
     TextBuilder,
     decode_json,
     list_field,
@@ -27,6 +26,7 @@ from data_pipeline.sources.adapting import (
     text_field,
     text_list,
 )
+from data_pipeline.sources.rawfiles import Row
 from seer.teaching.template import UNANSWERABLE
 
 SUMMARY_QUESTION = "Write a one-page summary of the report."

@@ -12,7 +12,6 @@ from typing import Any
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.adapting import (
-    Row,
     TextBuilder,
     decode_json,
     list_field,
@@ -22,6 +21,7 @@ from data_pipeline.sources.adapting import (
     text_field,
     text_list,
 )
+from data_pipeline.sources.rawfiles import Row
 from seer.teaching.template import UNANSWERABLE
 
 

@@ -99,6 +99,7 @@ def _bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
         if len(line) <= max_bytes or line.endswith(b"\n"):
             yield line
             continue
+        # The line is longer: read and drop the rest in chunks.
         while rest := file.readline(1 << 20):
             if rest.endswith(b"\n"):
                 break
@@ -127,6 +128,7 @@ def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
     except UnicodeDecodeError as error:
         raise InputError(f"'{path}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}") from None
     except (ValueError, RecursionError) as error:
+        # Some published .json files hold one object per line.
         if data.count(b"\n") > 1 and data.lstrip()[:1] == b"{":
             yield from _jsonl_rows(path, max_bytes)
             return
@@ -160,6 +162,7 @@ def _parquet_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
 
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
+            # Small batches bound memory: one row may hold a whole book.
             for batch in file.iter_batches(batch_size=64):
                 yield from batch.to_pylist()
     except (pa.ArrowInvalid, OSError) as error:

@@ -13,7 +13,6 @@ from pathlib import Path
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.adapting import (
-    Row,
     TextBuilder,
     list_field,
     optional_text,
@@ -23,6 +22,7 @@ from data_pipeline.sources.adapting import (
     text_field,
     text_list,
 )
+from data_pipeline.sources.rawfiles import Row
 from seer.errors import DocumentNotFound
 
 # ── TriviaQA ─────────────────────────────────────────────────────────────────────────────────────
@@ -72,7 +72,9 @@ def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
             given += 1
             name = optional_text(page, "Filename", "filename")
             text = (
-                optional_text(page, column) or read_text(spec.texts, f"{folder}/{name}") or read_text(spec.texts, name)
+                optional_text(page, column)
+                or read_inside(spec.texts, f"{folder}/{name}")
+                or read_inside(spec.texts, name)
             )
             if text:
                 yield f"{folder}/{name}", text
@@ -83,7 +85,7 @@ def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
         raise Rejected("missing_text", hint)
 
 
-def read_text(folder: str, name: str) -> str:
+def read_inside(folder: str, name: str) -> str:
     """Return the text of a file inside `folder`, or "" if it does not exist or `name` leads outside the folder.
 
     `name` is untrusted: it comes from the rows of a source.
@@ -174,7 +176,7 @@ def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 @functools.lru_cache(maxsize=2)
 def _story(folder: str, document_id: str) -> str:
     """Read a story. Rows of the same story are adjacent, so a cache of two reads each story once."""
-    return read_text(folder, f"{document_id}.content") or read_text(folder, f"{document_id}.txt")
+    return read_inside(folder, f"{document_id}.content") or read_inside(folder, f"{document_id}.txt")
 
 
 def narrativeqa_rows(path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 0) -> Iterator[Row]:

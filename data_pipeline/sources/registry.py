@@ -29,7 +29,7 @@ Adapter = Callable[[Mapping[str, Any], SourceSpec], Iterator[Sample]]
 
 
 @dataclass(frozen=True)
-class Source:
+class KnownSource:
     """A known question set."""
 
     adapt: Adapter
@@ -43,8 +43,8 @@ class Source:
     """True if the paper trained on it. The paper downloaded three more sources and dropped them."""
 
 
-SOURCES: dict[str, Source] = {
-    "2wikimqa": Source(
+SOURCES: dict[str, KnownSource] = {
+    "2wikimqa": KnownSource(
         multihop.hotpot_like,
         "2WikiMultihopQA",
         "Apache-2.0",
@@ -52,10 +52,10 @@ SOURCES: dict[str, Source] = {
         "official JSON; hub rows, columnar",
         True,
     ),
-    "hotpotqa": Source(
+    "hotpotqa": KnownSource(
         multihop.hotpot_like, "HotpotQA", "CC BY-SA 4.0", "sentences", "official JSON; hub rows, columnar", True
     ),
-    "musique": Source(
+    "musique": KnownSource(
         multihop.musique,
         "MuSiQue",
         "CC BY 4.0",
@@ -63,7 +63,7 @@ SOURCES: dict[str, Source] = {
         "official JSONL (ans, full)",
         True,
     ),
-    "qasper": Source(
+    "qasper": KnownSource(
         documents.qasper,
         "Qasper",
         "CC BY 4.0",
@@ -71,7 +71,7 @@ SOURCES: dict[str, Source] = {
         "official JSON; hub rows, columnar; flat tables of paper/questions/answers",
         True,
     ),
-    "triviaqa": Source(
+    "triviaqa": KnownSource(
         reading.triviaqa,
         "TriviaQA",
         "Apache-2.0 (code); evidence under its publishers' terms",
@@ -79,7 +79,7 @@ SOURCES: dict[str, Source] = {
         "official JSON with its evidence folder; hub rows (rc), columnar",
         True,
     ),
-    "gov_report": Source(
+    "gov_report": KnownSource(
         documents.gov_report,
         "GovReport",
         "public domain (US government reports)",
@@ -87,7 +87,7 @@ SOURCES: dict[str, Source] = {
         "report/summary rows; official GAO and CRS JSON with nested sections",
         True,
     ),
-    "lcc_python": Source(
+    "lcc_python": KnownSource(
         documents.lcc,
         "LCC (Python)",
         "MIT (code); files under their own licences",
@@ -95,21 +95,21 @@ SOURCES: dict[str, Source] = {
         "context/gt rows",
         True,
     ),
-    "dureader": Source(
+    "dureader": KnownSource(
         reading.dureader,
         "DuReader",
         "Apache-2.0",
         "the paragraph annotators chose",
         "official JSONL (search, zhidao)",
     ),
-    "qmsum": Source(
+    "qmsum": KnownSource(
         documents.qmsum,
         "QMSum",
         "MIT",
         "turns of the meeting, for specific queries",
         "official JSONL, one meeting a line",
     ),
-    "narrativeqa": Source(
+    "narrativeqa": KnownSource(
         reading.narrativeqa,
         "NarrativeQA",
         "Apache-2.0 (annotations); stories under their own terms",
@@ -137,7 +137,7 @@ def load_source(
     adapt = adapter_of(spec.kind)
     rows = reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
     split = spec.split or split_in_name(spec.path)
-    taken = 0
+    taken = 0  # samples only: rejections do not count towards the limit
     for number, row in enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
         if on_row:
             on_row()
@@ -151,7 +151,7 @@ def load_source(
 def adapter_of(kind: str) -> Adapter:
     """Return the adapter of a source. Raises ConfigError if it is unknown, with the nearest known name."""
     if kind == "table":
-        return table
+        return adapt_table
     if kind not in SOURCES:
         near = difflib.get_close_matches(kind, [*SOURCES, "table"], n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
@@ -188,12 +188,12 @@ def _adapt_row(
     where = f"row {number}"
     try:
         for sample in adapt(row, spec):
-            yield check(sample, spec, number)
+            yield validate_sample(sample, spec, number)
     except Rejected as rejected:
         yield Rejection(rejected.reason, rejected.detail or where, label, where)
 
 
-def check(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
+def validate_sample(sample: Sample, spec: SourceSpec, number: int) -> Sample | Rejection:
     """Check and complete a sample: it needs a question, a context and an answer, or it is rejected.
 
     `number` is the row number, which names records without an id. `spec.answer_in_context` also requires the answer to
@@ -255,7 +255,7 @@ _storable = functools.partial(replace_surrogates, by="\ufffd")
 MAPPABLE = ("question", "context", "answers", "id", "evidence", "document")
 
 
-def table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
+def adapt_table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
     """Adapt a row of any table. `spec.map` names its columns; a field that it does not name has a column of its own name.
 
     If the column `answerable` is false, the sample is unanswerable. Raises Rejected if a field is missing or mistyped.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from data_pipeline.records import PageSpan, Rejection, Sample
-from data_pipeline.steps.paging import pages_of
+from data_pipeline.steps.paging import pages_overlapping
 from seer.teaching.relevance import Agreement, Problem, judge_pages
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class Judge(Protocol):
         ...
 
 
-def gold_pages(sample: Sample, pages: Sequence[PageSpan]) -> tuple[int, ...] | None:
+def evidence_pages(sample: Sample, pages: Sequence[PageSpan]) -> tuple[int, ...] | None:
     """Return the pages that overlap the source's evidence, or None if the source marks none."""
     if sample.evidence is None:
         return None
-    return pages_of([(item.start, item.end) for item in sample.evidence], pages)
+    return pages_overlapping([(item.start, item.end) for item in sample.evidence], pages)
 
 
 class GoldJudge:
@@ -60,7 +60,7 @@ class GoldJudge:
     name = "gold"
 
     async def __call__(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
-        found = gold_pages(sample, pages)
+        found = evidence_pages(sample, pages)
         return sample.reject("no_evidence") if found is None else Relevance(found)
 
 
@@ -72,7 +72,7 @@ class AnswerJudge:
     async def __call__(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
         if not sample.answerable:
             return Relevance(())
-        return Relevance(pages_of(answer_spans(sample), pages))
+        return Relevance(pages_overlapping(answer_spans(sample), pages))
 
 
 class TeacherJudge:

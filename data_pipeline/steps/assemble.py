@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
 from data_pipeline.steps.chance import chance
-from data_pipeline.steps.paging import pages_of
+from data_pipeline.steps.paging import pages_overlapping
 from data_pipeline.steps.reason import Reasoning, thoughts
 from seer.protocol.turns import observation, observation_without_text
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
@@ -105,7 +105,9 @@ def selection_rounds(
         return [tuple(relevant)]
     remaining, rounds = list(relevant), list[tuple[int, ...]]()
     for hop in sorted({item.hop for item in sample.evidence or ()}):
-        overlapping = pages_of([(item.start, item.end) for item in sample.evidence or () if item.hop == hop], pages)
+        overlapping = pages_overlapping(
+            [(item.start, item.end) for item in sample.evidence or () if item.hop == hop], pages
+        )
         selected = tuple(number for number in remaining if number in overlapping)
         if selected:
             rounds.append(selected)

@@ -37,6 +37,7 @@ def matching_answer(sample: Sample, given: str, spec: ReasonSpec) -> Match | Non
         return Match(sample.answers[0], "unanswerable") if states_unanswerable(given) else None
     if sample.kind == "code":
         return next((Match(gold, "line") for gold in sample.answers if same_line(given, gold)), None)
+    # Exact matches of all gold answers come before approximate ones, so that the closest gold answer is returned.
     for gold in sample.answers:
         if normalise(given) and normalise(given) == normalise(gold):
             return Match(gold, "exact")
@@ -114,6 +115,7 @@ def same_line(given: str, gold: str) -> bool:
 
 def states_unanswerable(text: str) -> bool:
     """Return whether a text states that the question cannot be answered, by the rule that readers use."""
+    # Imported here because only builds with unanswerable samples need the reader.
     from seer.reading.conversation import NOT_ANSWERABLE
 
     return NOT_ANSWERABLE.search(text) is not None

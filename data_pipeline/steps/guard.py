@@ -1,7 +1,7 @@
 """The leakage guard: reject records whose question or context overlaps a benchmark.
 
     index = BenchmarkIndex.from_folder("longbench/")     # or BenchmarkIndex.load("guard.npz")
-    guard = Guard(index, GuardSpec())
+    guard = LeakageGuard(index, GuardSpec())
     guard.check(sample)                                  # None, or the Rejection
 
 The overlap of a record is the fraction of its n-grams (`data_pipeline.steps.ngrams`) that occur in the benchmark. Of
@@ -69,6 +69,7 @@ class BenchmarkIndex:
             if not isinstance(question, str) or not isinstance(context, str):
                 raise InputError(f"'{path}' holds a record without 'input' (or 'question') and 'context'")
             records += 1
+            # Index the prompt as well as a question inside it: training sets contain only the question.
             hashes = RollingHash([letters(text) for text in (question, *_EMBEDDED_QUESTION.findall(question))])
             questions.append(hashes.whole_texts())
             question_grams.append(hashes.grams(QUESTION_GRAM_CHARS).hashes)
@@ -120,7 +121,7 @@ class Overlap(NamedTuple):
     context: float
 
 
-class Guard:
+class LeakageGuard:
     """Checks samples against an index and keeps a histogram of their overlap."""
 
     def __init__(self, index: BenchmarkIndex, spec: GuardSpec) -> None:
@@ -154,6 +155,7 @@ class Guard:
         question, context = overlap or self.overlaps([sample])[0]
         if question > self._spec.max_question_overlap:
             return sample.reject("leaked_question", f"overlap {question:.2f}")
+        # The last of the ten bins includes an overlap of exactly 1.
         self._context_overlap[sample.source][min(9, int(context * 10))] += 1
         if context > self._spec.max_context_overlap:
             return sample.reject("leaked_context", f"overlap {context:.2f}")

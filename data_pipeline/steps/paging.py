@@ -35,6 +35,6 @@ def fixed_pages(page_chars: int) -> Paginate:
     return paginate
 
 
-def pages_of(spans: Sequence[tuple[int, int]], pages: Sequence[PageSpan]) -> tuple[int, ...]:
+def pages_overlapping(spans: Sequence[tuple[int, int]], pages: Sequence[PageSpan]) -> tuple[int, ...]:
     """Return the numbers of the pages that overlap any of the spans, ascending."""
     return tuple(page.number for page in pages if any(start < page.end and end > page.start for start, end in spans))

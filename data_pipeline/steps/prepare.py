@@ -15,7 +15,7 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.sources.registry import load_source
 from data_pipeline.steps.augment import Pool, augment
-from data_pipeline.steps.guard import BenchmarkIndex, Guard, Overlap
+from data_pipeline.steps.guard import BenchmarkIndex, LeakageGuard, Overlap
 
 Item = Sample | Rejection
 _BATCH_ITEMS, _BATCH_CHARS = 32, 1 << 16
@@ -30,7 +30,7 @@ class Preparation:
         self.config = config
         spec = config.guard
         self.rows_read = 0
-        self.guard = Guard(BenchmarkIndex.load(spec.benchmark), spec) if spec.benchmark else None
+        self.guard = LeakageGuard(BenchmarkIndex.load(spec.benchmark), spec) if spec.benchmark else None
 
     def __iter__(self) -> Iterator[Item]:
         seen = SeenIds()

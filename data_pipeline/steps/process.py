@@ -10,7 +10,15 @@ from typing import Literal
 
 from data_pipeline.records import Outcome, PageSpan, Rejected, Rejection, Sample
 from data_pipeline.settings import BuildConfig
-from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Judge, Relevance, TeacherJudge, agreement, gold_pages
+from data_pipeline.steps.annotate import (
+    AnswerJudge,
+    GoldJudge,
+    Judge,
+    Relevance,
+    TeacherJudge,
+    agreement,
+    evidence_pages,
+)
 from data_pipeline.steps.assemble import assemble
 from data_pipeline.steps.chance import chance
 from data_pipeline.steps.paging import Paginate, layout_pages
@@ -46,6 +54,7 @@ class Process:
         try:
             return await self._run(sample, pages)
         except Rejected as rejected:
+            # The judge's findings are left out here: without the failed call the record counts as not judged.
             return self._rejected(sample, pages, sample.reject(rejected.reason, rejected.detail))
 
     async def _run(self, sample: Sample, pages: Sequence[PageSpan]) -> Outcome:
@@ -88,9 +97,10 @@ class Process:
         if not sample.answerable:
             return Relevance(())
         found = await self.judge(sample, pages)
+        # Comparing the evidence with itself would report perfect agreement.
         if isinstance(found, Rejection) or self.judge.name == "gold":
             return found
-        return replace(found, agreement=agreement(found.pages, gold_pages(sample, pages), pages))
+        return replace(found, agreement=agreement(found.pages, evidence_pages(sample, pages), pages))
 
     def _page_problem(self, sample: Sample, relevant: Sequence[int]) -> Rejection | None:
         """Return a rejection if the number of necessary pages is 0 or above the limit."""
@@ -169,8 +179,13 @@ class Tools:
         """
         self.config = config
         budget = Budget(config.budget.max_calls, config.budget.max_tokens, config.budget.max_usd)
-        phases = {"judge": config.judge, "reason": config.reason}
-        specs = {role: phase.teacher for role, phase in phases.items() if phase.kind == "teacher" and phase.teacher}
+        judge, reason = config.judge, config.reason
+        # A section may describe a teacher that its `kind` does not use; such a teacher is not opened.
+        wanted = {
+            "judge": judge.teacher if judge.kind == "teacher" else None,
+            "reason": reason.teacher if reason.kind == "teacher" else None,
+        }
+        specs = {role: spec for role, spec in wanted.items() if spec is not None}
         self.ledger: Ledger | None = None
         self.teachers: dict[str, Teacher] = {}
         if specs:

@@ -96,6 +96,7 @@ class TeacherReasoner:
         if match is not None:
             notes[f"right_by_{match.rule}"] += 1
             return match.answer
+        # A judge of meaning suits short answers only: summaries and code have measures of their own.
         if not self._spec.use_answer_judge or sample.kind in ("summary", "code"):
             return None
         reply = await self._teacher.ask(same_answer_messages(sample.question, sample.answers, answer))
@@ -159,6 +160,7 @@ def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> 
     ]
     if len(found) < 2:
         return found[0] if found else ""
+    # Evidence may be a whole paragraph; the sentence closest to question and answers is the one that supports them.
     wanted = _words(" ".join((sample.question, *sample.answers)))
     return max(found, key=lambda sentence: len(wanted & _words(sentence)))
 

@@ -1,4 +1,4 @@
-"""Trajectories are conversations exactly as the protocol lays them out and the encoder reads them."""
+"""Assembled trajectories follow the protocol's layout, and the encoder accepts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import AssembleSpec
 from data_pipeline.steps.assemble import assemble, selection_rounds
-from data_pipeline.steps.paging import fixed_pages, layout_pages, pages_of
+from data_pipeline.steps.paging import fixed_pages, layout_pages, pages_overlapping
 from data_pipeline.steps.reason import Reasoning, template_reasoning
 from seer.protocol.call import parse_call, render_call
 from seer.rendering import render_text, resolve_style
@@ -34,7 +34,7 @@ PAGES = layout_pages(STYLE)(CONTEXT)
 REASONING = Reasoning("Image 1 says </think> so.", "yes", "template")
 
 
-def tell(relevant: tuple[int, ...] = (1, 3), **spec: object) -> dict[str, Trajectory]:
+def assemble_sample(relevant: tuple[int, ...] = (1, 3), **spec: object) -> dict[str, Trajectory]:
     wanted = AssembleSpec.model_validate(spec)
     return assemble(SAMPLE, PAGES, relevant, REASONING, style=STYLE, spec=wanted, seed=0, judged_by="gold")
 
@@ -49,17 +49,17 @@ def test_layout_pages_match_drawn_pages() -> None:
 
 
 def test_assemble_select_form_has_every_turn() -> None:
-    told = tell()["select"]
-    assert [turn.kind for turn in told.turns] == ["prompt", "call", "observation", "think", "answer"]
-    prompt, call, seen, think, answer = told.turns
+    trajectory = assemble_sample()["select"]
+    assert [turn.kind for turn in trajectory.turns] == ["prompt", "call", "observation", "think", "answer"]
+    prompt, call, observed, think, answer = trajectory.turns
     assert prompt.pages == tuple(page.number for page in PAGES)
     assert prompt.text == SAMPLE.question
-    assert call.pages == told.relevant_pages == (1, 3)
-    document = render_text(told.source, told.style)
-    assert [excerpt.text for excerpt in seen.excerpts] == [document.page(n).text for n in (1, 3)]
-    assert all(told.source[excerpt.start : excerpt.end] == excerpt.text for excerpt in seen.excerpts)
+    assert call.pages == trajectory.relevant_pages == (1, 3)
+    document = render_text(trajectory.source, trajectory.style)
+    assert [excerpt.text for excerpt in observed.excerpts] == [document.page(n).text for n in (1, 3)]
+    assert all(trajectory.source[excerpt.start : excerpt.end] == excerpt.text for excerpt in observed.excerpts)
     assert (think.text, answer.text) == (REASONING.think, "yes")
-    assert told.provenance == {
+    assert trajectory.provenance == {
         "type": "bridge",
         "source": "made",
         "judge": "gold",
@@ -69,25 +69,25 @@ def test_assemble_select_form_has_every_turn() -> None:
 
 
 def test_assemble_other_forms_omit_retrieved_text() -> None:
-    told = tell(forms=("select", "iso_control", "without_retrieve"))
-    assert [turn.kind for turn in told["iso_control"].turns] == ["prompt", "think", "answer"]
-    acknowledged = told["without_retrieve"].turns[2]
+    forms = assemble_sample(forms=("select", "iso_control", "without_retrieve"))
+    assert [turn.kind for turn in forms["iso_control"].turns] == ["prompt", "think", "answer"]
+    acknowledged = forms["without_retrieve"].turns[2]
     assert acknowledged.excerpts == ()
     assert acknowledged.text.startswith("You identified images [1, 3] as relevant.")
-    assert told["iso_control"].id == told["select"].id
+    assert forms["iso_control"].id == forms["select"].id
 
 
 def test_assemble_empty_selection_has_acknowledgement() -> None:
-    told = tell(relevant=())["select"]
-    assert told.turns[1].pages == ()
-    assert told.turns[2].text.startswith("You selected no images.")
+    trajectory = assemble_sample(relevant=())["select"]
+    assert trajectory.turns[1].pages == ()
+    assert trajectory.turns[2].text.startswith("You selected no images.")
 
 
 def test_assemble_multi_round_follows_evidence_hops() -> None:
-    last = pages_of([(7000, 7010)], PAGES)
-    told = tell(relevant=(1, *last), multi_round_share=1.0)["select"]
-    assert [turn.pages for turn in told.turns if turn.kind == "call"] == [last, (1,)]
-    assert [turn.kind for turn in told.turns] == [
+    last = pages_overlapping([(7000, 7010)], PAGES)
+    trajectory = assemble_sample(relevant=(1, *last), multi_round_share=1.0)["select"]
+    assert [turn.pages for turn in trajectory.turns if turn.kind == "call"] == [last, (1,)]
+    assert [turn.kind for turn in trajectory.turns] == [
         "prompt",
         "call",
         "observation",
@@ -99,17 +99,17 @@ def test_assemble_multi_round_follows_evidence_hops() -> None:
 
 
 def test_assemble_multi_round_places_each_quote_after_its_call() -> None:
-    last = pages_of([(7000, 7010)], PAGES)
+    last = pages_overlapping([(7000, 7010)], PAGES)
     relevant = (1, *last)
     reasoning = template_reasoning(SAMPLE, PAGES, relevant)
     spec = AssembleSpec.model_validate({"multi_round_share": 1.0})
     options = {"style": STYLE, "seed": 0, "judged_by": "gold"}
-    told = assemble(SAMPLE, PAGES, relevant, reasoning, spec=spec, **options)["select"].turns
-    kinds = [turn.kind for turn in told]
+    turns = assemble(SAMPLE, PAGES, relevant, reasoning, spec=spec, **options)["select"].turns
+    kinds = [turn.kind for turn in turns]
     assert kinds == ["prompt", "call", "observation", "think", "call", "observation", "think", "answer"]
-    assert told[3].text.startswith(f"Image {last[0]} says: ") and "answer" not in told[3].text
-    assert told[6].text.startswith("Image 1 says: ") and told[6].text.endswith("So the answer is: yes")
-    assert sorted(f"{told[3].text}\n{told[6].text}".splitlines()) == sorted(reasoning.think.splitlines())
+    assert turns[3].text.startswith(f"Image {last[0]} says: ") and "answer" not in turns[3].text
+    assert turns[6].text.startswith("Image 1 says: ") and turns[6].text.endswith("So the answer is: yes")
+    assert sorted(f"{turns[3].text}\n{turns[6].text}".splitlines()) == sorted(reasoning.think.splitlines())
     (whole,) = [
         turn.text
         for turn in assemble(SAMPLE, PAGES, relevant, reasoning, spec=AssembleSpec(), **options)["select"].turns
@@ -139,14 +139,14 @@ def test_selection_rounds_respect_the_share() -> None:
 
 @pytest.mark.parametrize("form", ["select", "iso_control", "without_retrieve"])
 def test_assemble_every_form_encodes_untrusted_text_as_text(form: str) -> None:
-    told = tell(forms=(form,))[form]
-    document = render_text(told.source, told.style)
+    trajectory = assemble_sample(forms=(form,))[form]
+    document = render_text(trajectory.source, trajectory.style)
     sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
     encoder = small_encoder()
-    encoded = encoder.encode(told.turns, sizes)
+    encoded = encoder.encode(trajectory.turns, sizes)
     assert encoded.pages == tuple(sizes)
     assert encoded.count(LossClass.ANSWER) > 0
     assert encoded.count(LossClass.STOP) == 1
-    # one role marker begins, one ends: the question's own "<|user|>" and the think's "</think>" are plain text
+    # The two markers are those of the protocol: "<|user|>" in the question and "</think>" in the thought are plain text.
     assert int(np.sum(encoded.ids == encoder.control("<|user|>"))) == 2
     assert int(np.sum(encoded.ids == encoder.control("</think>"))) == 1

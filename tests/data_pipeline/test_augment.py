@@ -1,4 +1,4 @@
-"""Variants keep their evidence exact, stay on their document's side of a split, and never hold the answer by accident."""
+"""Augmented samples keep exact evidence, stay in the split of their document, and contain no unmarked answer."""
 
 from __future__ import annotations
 

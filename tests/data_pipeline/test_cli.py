@@ -1,4 +1,4 @@
-"""The command `seer-data`: what it prints, and how it ends."""
+"""The command `seer-data`: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -240,11 +240,11 @@ def test_gallery_escapes_untrusted_text() -> None:
         Turn(kind="think", text=EVIL),
         Turn(kind="answer", text=EVIL),
     )
-    told = Trajectory(
+    trajectory = Trajectory(
         id=EVIL, source=EVIL, style=PageStyle(name="seer"), turns=turns, answers=(EVIL,), provenance={EVIL: EVIL}
     )
     reader = _Reader()
-    reader.feed(gallery_html(EVIL, [told], 1))
+    reader.feed(gallery_html(EVIL, [trajectory], 1))
     assert not {"script", "svg"} & set(reader.tags)
     assert reader.tags.count("img") == 1
     assert not [name for name in reader.attributes if name.startswith("on")]
@@ -281,11 +281,11 @@ def test_export_writes_messages_and_images(
     assert "6 conversations" in out
     rows = [json.loads(line) for line in (target / "data.jsonl").read_text().splitlines()]
     shards = ShardSet(built / "train")
-    for row, told in zip(rows, shards, strict=True):
+    for row, trajectory in zip(rows, shards, strict=True):
         user, call, tool, answer = row["messages"]
         assert [user["role"], call["role"], answer["role"]] == ["user", "assistant", "assistant"]
         assert tool["role"] == {"llamafactory": "observation", "swift": "tool_response", "trl": "tool"}[form]
-        pages = told.turns[0].pages
+        pages = trajectory.turns[0].pages
         assert len(row["images"]) == len(pages)
         assert all((target / name).read_bytes().startswith(b"\x89PNG") for name in row["images"])
         if form == "trl":
@@ -294,8 +294,8 @@ def test_export_writes_messages_and_images(
         else:
             assert user["content"].count("<image>") == len(pages)
             call_text, answer_text = call["content"], answer["content"]
-        assert call_text == f'<tool_call>{{"name": "select", "indices": {list(told.relevant_pages)}}}</tool_call>'
-        assert answer_text == f"<think>{told.turns[3].text}</think>\n{told.turns[4].text}"
+        assert call_text == f'<tool_call>{{"name": "select", "indices": {list(trajectory.relevant_pages)}}}</tool_call>'
+        assert answer_text == f"<think>{trajectory.turns[3].text}</think>\n{trajectory.turns[4].text}"
     assert (target / "dataset_info.json").exists() == (form == "llamafactory")
     code, _, error = run(monkeypatch, capsys, "export", built, "--out", target, "--format", form)
     assert code == 2
@@ -310,8 +310,8 @@ def test_export_escapes_placeholders_and_control_tokens(
         Turn(kind="think", text="</think><video>"),
         Turn(kind="answer", text="<tool_call>"),
     )
-    told = Trajectory(id="../../evil", source="text", style=PageStyle(name="seer"), turns=turns)
-    write_shards(tmp_path / "set", [told])
+    trajectory = Trajectory(id="../../evil", source="text", style=PageStyle(name="seer"), turns=turns)
+    write_shards(tmp_path / "set", [trajectory])
     run(monkeypatch, capsys, "export", tmp_path / "set", "--out", tmp_path / "out", "--format", "swift")
     (row,) = [json.loads(line) for line in (tmp_path / "out" / "data.jsonl").read_text().splitlines()]
     user, answer = (message["content"] for message in row["messages"])

@@ -1,4 +1,4 @@
-"""The leakage guard finds what stands in a benchmark, however it is spelled, and lets the rest pass."""
+"""The leakage guard rejects text of a benchmark, whatever its case and punctuation, and accepts other text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from data_pipeline.records import Sample
 from data_pipeline.settings import GuardSpec, SourceSpec
 from data_pipeline.sources.registry import load_source
-from data_pipeline.steps.guard import BenchmarkIndex, Guard
+from data_pipeline.steps.guard import BenchmarkIndex, LeakageGuard
 from data_pipeline.steps.ngrams import (
     QUESTION_GRAM_CHARS,
     Grams,
@@ -57,13 +57,13 @@ def sample(question: str = "Something else entirely, is it?", context: str = "Sh
     return Sample(id="1", source="s", question=question, context=context, answers=("a",))
 
 
-def reason(guard: Guard, item: Sample) -> str:
+def reason(guard: LeakageGuard, item: Sample) -> str:
     found = guard.check(item)
     return found.reason if found else ""
 
 
 def test_guard_rejects_leaked_question_despite_case_and_marks(tmp_path: Path) -> None:
-    guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec())
+    guard = LeakageGuard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec())
     question = f"What colour is the {words(2, 3)} of {words(52, 2)}?"
     assert reason(guard, sample(question)) == "leaked_question"
     assert reason(guard, sample(f"  {question.upper().replace(' ', '  ')}!")) == "leaked_question"
@@ -74,7 +74,7 @@ def test_guard_rejects_leaked_question_despite_case_and_marks(tmp_path: Path) ->
 
 
 def test_guard_rejects_context_with_large_overlap(tmp_path: Path) -> None:
-    guard = Guard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec(max_context_overlap=0.5))
+    guard = LeakageGuard(BenchmarkIndex.from_folder(benchmark(tmp_path)), GuardSpec(max_context_overlap=0.5))
     leaked = words(103, 800)
     assert reason(guard, sample(context=leaked)) == "leaked_context"
     assert reason(guard, sample(context=leaked.upper().replace(" ", "\n"))) == "leaked_context"
@@ -90,7 +90,7 @@ def test_guard_ignores_fixed_question_of_a_source(tmp_path: Path) -> None:
     folder = benchmark(tmp_path)
     with (folder / "tasks.jsonl").open("a") as file:
         file.write(json.dumps({"input": "What is the next line of this code?", "context": "x"}) + "\n")
-    guard = Guard(BenchmarkIndex.from_folder(folder), GuardSpec())
+    guard = LeakageGuard(BenchmarkIndex.from_folder(folder), GuardSpec())
     assert reason(guard, replace(sample("What is the next line of this code?"), kind="code")) == ""
 
 
@@ -150,7 +150,7 @@ def test_overlaps_of_batch_match_single_samples(texts: list[str], chosen: int) -
     known = ["nothing", *(text[:200] for number, text in enumerate(texts) if chosen >> number & 1)]
     hashes = RollingHash([letters(text) for text in known])
     grams_of = (hashes.whole_texts(), hashes.grams(QUESTION_GRAM_CHARS).hashes, context_grams(known).hashes)
-    guard = Guard(BenchmarkIndex(*(np.unique(each) for each in grams_of), records=len(known)), GuardSpec())
+    guard = LeakageGuard(BenchmarkIndex(*(np.unique(each) for each in grams_of), records=len(known)), GuardSpec())
     samples = [sample(question=text, context=text) for text in texts]
     assert guard.overlaps(samples) == [guard.overlaps([one])[0] for one in samples]
 
@@ -162,7 +162,7 @@ def test_context_grams_sample_one_in_sixteen() -> None:
 
 def test_guard_rejects_longbench_contexts(shared_data: Path) -> None:
     folder = shared_data / "longbench" / "samples"
-    guard = Guard(BenchmarkIndex.from_folder(folder), GuardSpec())
+    guard = LeakageGuard(BenchmarkIndex.from_folder(folder), GuardSpec())
     leaked = checked = 0
     for name in ("hotpotqa", "qasper", "dureader", "lcc", "gov_report"):
         for line in (folder / f"{name}.jsonl").read_text().splitlines()[:5]:
@@ -173,8 +173,8 @@ def test_guard_rejects_longbench_contexts(shared_data: Path) -> None:
 
 
 def test_guard_rejects_only_sources_rebuilt_from_longbench(shared_data: Path) -> None:
-    """The shape samples of GovReport and LCC were rebuilt from LongBench: every one of them is a leak."""
-    guard = Guard(BenchmarkIndex.from_folder(shared_data / "longbench" / "samples"), GuardSpec())
+    """The sample files of GovReport and LCC were rebuilt from LongBench, so each of their records is a leak."""
+    guard = LeakageGuard(BenchmarkIndex.from_folder(shared_data / "longbench" / "samples"), GuardSpec())
     refused = {}
     for kind, name in (
         ("gov_report", "gov_report_shape_from_longbench"),

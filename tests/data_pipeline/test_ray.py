@@ -1,6 +1,6 @@
-"""The Ray runner writes the bytes that the local runner writes, and asks teachers as often.
+"""The Ray runner writes the same bytes as the local runner and makes the same teacher calls.
 
-The slow tests start Ray. The others have a stand-in for it in this process, whose workers are done in a random order.
+The slow tests start Ray. The others use a fake in this process, whose workers finish in random order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def local_ray() -> Iterator[None]:
 
 
 class Actor:
-    """A worker that has its work at hand until somebody waits for it. What goes in or out is pickled, as between processes."""
+    """A worker that runs a batch only when its result is requested. Batches and results are pickled, as in Ray."""
 
     def __init__(self, made: Any, ray: FakeRay) -> None:
         self.alive = True
@@ -48,7 +48,7 @@ class Actor:
 
 
 class FakeRay(ModuleType):
-    """As much of Ray as the runner uses."""
+    """The functions of Ray that the runner uses."""
 
     def __init__(self, cpus: int, seed: int) -> None:
         super().__init__("ray")
@@ -58,8 +58,8 @@ class FakeRay(ModuleType):
         self._done: dict[object, Any] = {}
 
     def later(self, work: Callable[[], Any]) -> object:
-        self._work[told := object()] = work
-        return told
+        self._work[reference := object()] = work
+        return reference
 
     def remote(self, kind: Any) -> Any:
         def start(*arguments: Any) -> Actor:
@@ -73,10 +73,10 @@ class FakeRay(ModuleType):
         self.get(first)
         return [first], [one for one in open_ if one is not first]
 
-    def get(self, told: object) -> Any:
-        if told in self._work:
-            self._done[told] = copied(self._work.pop(told)())
-        return self._done[told]
+    def get(self, reference: object) -> Any:
+        if reference in self._work:
+            self._done[reference] = copied(self._work.pop(reference)())
+        return self._done[reference]
 
     def kill(self, actor: Actor) -> None:
         actor.alive = False
@@ -180,9 +180,9 @@ def test_config_per_worker_divides_concurrency_and_remaining_budget(tmp_path: Pa
     spent = SimpleNamespace(calls=40, tokens=999, usd=3.0)
     mine = ray_runner._config_per_worker(config, workers, SimpleNamespace(spent=spent))
     assert mine.judge.teacher is not None and mine.judge.teacher.concurrency == max(1, 8 // workers)
-    # each counts the 40 that the ledger holds, then its own
+    # Each worker's count starts at the 40 calls in the ledger.
     assert 40 < mine.budget.max_calls <= 40 + 60 / workers
-    assert mine.budget.max_tokens == 0  # no limit stays none
+    assert mine.budget.max_tokens == 0  # no limit stays no limit
     assert mine.budget.max_usd == 3.0  # a spent budget stays spent
 
 

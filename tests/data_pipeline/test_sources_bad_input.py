@@ -1,4 +1,4 @@
-"""Bad input is counted by reason, and reading goes on."""
+"""Bad records are rejected with a reason, and loading continues."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_load_source_replaces_lone_surrogates(tmp_path: Path) -> None:
 
 
 def test_build_with_lone_surrogates_writes_record(tmp_path: Path) -> None:
-    """It would be found when the record is written: after its teachers were paid, with everything else unfinished."""
+    """Without replacement, the error would occur when the record is written, after its teacher calls were paid."""
     path = tmp_path / "train.json"
     row = {
         "_id": "a\ud800",

@@ -1,4 +1,4 @@
-"""Where records may lie: tables, folders, saved and streamed datasets; and only train splits of them."""
+"""Locations of records: tables, folders, saved and streamed datasets. Only train splits are accepted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_load_source_streams_hub_dataset(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "set" / "data").mkdir(parents=True)
     rows = [{"question": "How many?", "context": "There are two.", "answers": ["two"]}]
-    # a folder in the hub's layout loads by the same call as a name on the hub
+    # `datasets` loads a folder in the hub's layout by the same call as a name on the hub.
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
     sample = one(list(load_source(SourceSpec(path=f"hub:{tmp_path / 'set'}", split="train"))))
     assert sample.answers == ("two",)
@@ -55,7 +55,7 @@ def test_load_source_reads_folder_in_name_order(tmp_path: Path) -> None:
 
 
 def test_load_source_folder_with_all_splits_reads_requested_split(tmp_path: Path) -> None:
-    """A set as it is downloaded: its test split must not be trained on because it lies beside the train split."""
+    """A downloaded set has all splits in one folder; its test split must not enter training."""
     names = (
         "data/train-00000-of-00001",
         "data/validation-00000-of-00001",

@@ -1,4 +1,4 @@
-"""Every known source in its published shapes becomes the same record, with evidence that stands where it says."""
+"""Every known source, in each published shape, gives the same samples with exact evidence spans."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_musique_orders_evidence_by_hop_and_keeps_aliases(tmp_path: Path) -> Non
     assert marked(sample) == ["Blue Hour is sung by Anna Vik.", "Anna Vik was born in Lund."]
     assert [item.hop for item in sample.evidence or ()] == [0, 1]
     assert sample.answers == ("Lund", "City of Lund")
-    silent = one(read(tmp_path, "musique", [{**MUSIQUE, "answerable": False}]))
-    assert (silent.answerable, silent.answers, silent.evidence) == (False, ("unanswerable",), ())
+    unanswerable = one(read(tmp_path, "musique", [{**MUSIQUE, "answerable": False}]))
+    assert (unanswerable.answerable, unanswerable.answers, unanswerable.evidence) == (False, ("unanswerable",), ())
 
 
 QASPER_ANSWERS = [
@@ -155,15 +155,15 @@ def test_qasper_reads_yes_no_and_unanswerable(tmp_path: Path) -> None:
             "evidence": [],
         }
     }
-    none = {
+    no_answer = {
         "answer": {"unanswerable": True, "extractive_spans": [], "yes_no": None, "free_form_answer": "", "evidence": []}
     }
     assert one(read(tmp_path, "qasper", {"p": qasper_paper([yes])}, "train.json")).answers == ("Yes",)
-    silent = one(read(tmp_path, "qasper", {"p": qasper_paper([none, none, yes])}, "train.json"))
-    assert (silent.answerable, silent.answers, silent.evidence) == (False, ("unanswerable",), ())
-    (nobody,) = read(tmp_path, "qasper", {"p": qasper_paper([])}, "train.json")
-    assert isinstance(nobody, Rejection), "that nobody has answered yet does not say that nobody can"
-    assert nobody.reason == "no_answer"
+    unanswerable = one(read(tmp_path, "qasper", {"p": qasper_paper([no_answer, no_answer, yes])}, "train.json"))
+    assert (unanswerable.answerable, unanswerable.answers, unanswerable.evidence) == (False, ("unanswerable",), ())
+    (unannotated,) = read(tmp_path, "qasper", {"p": qasper_paper([])}, "train.json")
+    assert isinstance(unannotated, Rejection), "a question without annotations is not unanswerable"
+    assert unannotated.reason == "no_answer"
 
 
 def test_qasper_reads_hub_columns(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_load_source_reads_real_records(shared_data: Path, name: str) -> None:
     assert len(samples) >= least
     assert {item.reason for item in items if isinstance(item, Rejection)} <= {"no_answer"}
     assert sum(bool(sample.evidence) for sample in samples) >= with_evidence
-    # the official fixture of Qasper repeats one question id; a build counts such records as duplicates
+    # The official fixture of Qasper repeats one question id; a build rejects such records as duplicates.
     assert len({sample.id for sample in samples}) == (1 if "fixture" in name else len(samples))
     for sample in samples:
         assert all(0 <= item.start < item.end <= len(sample.context) for item in sample.evidence or ())

@@ -1,4 +1,4 @@
-"""What the pipeline writes, the trainer reads unchanged: a build's shards go through `seer-train run`."""
+"""The trainer reads the shards of a build unchanged."""
 
 from __future__ import annotations
 
