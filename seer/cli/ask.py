@@ -77,24 +77,17 @@ def ask(
     from seer.selection.base import build_selector
     from seer.systems.seer import check_system, system_policy
 
-    if len(files) < 2:
-        raise InputError(f"only '{files[0]}' was given; give a document and then the question in quotes")
-    *paths, question = files
+    paths, question = _split_question(files)
     check_system(system, selector)
     rules = system_policy(system, load_policy(policy))
-    if not question.strip():
-        raise InputError("the question is empty; give a question in quotes after the documents")
     choose_engine(engine, base_url=base_url)
     arguments = parse_engine_arguments(engine_args)
     gold = _page_numbers(gold_pages)
     chosen = build_selector(selector, gold=(lambda document, question: gold) if gold else None)
-    # Everything that can be wrong about the options is checked before documents are read and a model is loaded.
+    # All options have been checked: only now are documents read and a model loaded.
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
-    if beyond := [number for number in gold if not 1 <= number <= len(document.pages)]:
-        raise InputError(
-            f"--gold-pages {gold_pages}: the document has no page {beyond[0]}, only 1 to {len(document.pages)}"
-        )
+    _check_gold(gold, len(document.pages))
     built = build_engine(engine, model=model, base_url=base_url, device=device, **arguments)
     console = Console(stderr=as_json, highlight=False, markup=False)
     printer = TracePrinter(console, document)
@@ -125,6 +118,20 @@ def expand_paths(patterns: list[str]) -> list[str]:
             raise DocumentNotFound(f"no file matches '{pattern}'; check the pattern")
         paths += found
     return paths
+
+
+def _split_question(files: list[str]) -> tuple[list[str], str]:
+    if len(files) < 2:
+        raise InputError(f"only '{files[0]}' was given; give a document and then the question in quotes")
+    *paths, question = files
+    if not question.strip():
+        raise InputError("the question is empty; give a question in quotes after the documents")
+    return paths, question
+
+
+def _check_gold(gold: tuple[int, ...], num_pages: int) -> None:
+    if beyond := [number for number in gold if not 1 <= number <= num_pages]:
+        raise InputError(f"--gold-pages: the document has no page {beyond[0]}, only 1 to {num_pages}")
 
 
 def _page_numbers(text: str | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The manners of every command line: what was raised on purpose is one line and an exit code; `--debug` shows where.
+"""What every command line of the project shares: help, exit codes, and errors as one line (`--debug` shows tracebacks).
 
 app = command_line("seer", "Long documents read as page images.")
 run(app, "seer")
@@ -25,7 +25,7 @@ REFUSED_BY_THE_SYSTEM, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
 
 
 class Commands(TyperGroup):
-    """A command with commands under it. Its help cuts no sentence short; an example stays one line, to be copied."""
+    """A command with subcommands, whose help shows whole sentences and each example on one line, ready to copy."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -33,12 +33,13 @@ class Commands(TyperGroup):
             command.help = keep_examples(command.help or "")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands with their first sentences, however long these are."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, one.get_short_help_str(10_000)) for name, one in self.commands.items()])
 
 
 def command_line(name: str, help: str) -> typer.Typer:
-    """A command line without commands as yet; all of ours look alike."""
+    """Return an empty command line with the settings that all of the project's command lines share."""
     return typer.Typer(
         name=name,
         help=help,
@@ -52,7 +53,7 @@ def command_line(name: str, help: str) -> typer.Typer:
 
 
 def keep_examples(text: str) -> str:
-    """A help text whose paragraphs that begin with Example are not wrapped: one line an example."""
+    """Return a help text in which no paragraph that starts with `Example` is wrapped: one line an example."""
     paragraphs = text.split("\n\n")
     for number, paragraph in enumerate(paragraphs):
         if paragraph.startswith("Example"):
@@ -62,7 +63,11 @@ def keep_examples(text: str) -> str:
 
 
 def run(application: typer.Typer, name: str) -> NoReturn:
-    """Run a command line by `sys.argv`, as `name`."""
+    """Run a command line with the arguments of `sys.argv` under the program name `name`, then exit.
+
+    An error of the package becomes one line on standard error and the error's exit code. With `--debug` among the
+    arguments it is raised instead.
+    """
     debug = DEBUG in sys.argv
     sys.argv[:] = [argument for argument in sys.argv if argument != DEBUG]
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -78,7 +83,7 @@ def run(application: typer.Typer, name: str) -> NoReturn:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(PIPE_CLOSED)
-    except OSError as error:  # a full disk, a folder that may not be written: the system's own words
+    except OSError as error:  # e.g. a full disk or a read-only folder: the system's message describes it best
         if debug:
             raise
         place = f"'{error.filename}': " if error.filename else ""
@@ -88,14 +93,14 @@ def run(application: typer.Typer, name: str) -> NoReturn:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 page`, `1,200 pages`."""
+    """Return a number with its noun: `1 page`, `1,200 pages`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _show_warning(
     shown_by_python: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any
 ) -> None:
-    """Ours as one line, without the place in the code; a library's as Python shows it."""
+    """Show a warning about a document as one line without its place in the code, and any other as Python does."""
     if issubclass(category, DocumentWarning):
         _report(str(message), "warning")
     else:
@@ -103,5 +108,5 @@ def _show_warning(
 
 
 def _report(message: str, kind: str = "error") -> None:
-    """One line, whatever stands in it: names and documents may hold line breaks and escape sequences."""
+    """Print one line. Line breaks and escape sequences in names and documents become spaces."""
     typer.echo(f"{kind}: " + "".join(c if c.isprintable() else " " for c in message), err=True)

@@ -23,7 +23,11 @@ def make_small(
     """
     from seer.models.small import build_small
 
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise InputError(f"'{out}' exists already; give a folder that does not")
+    _check_empty(out)
     made = build_small(out, seed=seed)
     typer.echo(json.dumps({"out": str(made)}) if as_json else f"{made}: an untrained model; its answers mean nothing")
+
+
+def _check_empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+        raise InputError(f"'{folder}' exists already; give a new or empty folder")

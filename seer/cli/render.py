@@ -79,8 +79,7 @@ def render(
     kind = format or ("pdf" if out is not None and out.suffix.lower() == ".pdf" else "png")
     check_choice("--format", kind, ("png", "pdf", "hf"))
     target = out or Path(f"{_stem(file)}-pages{'.pdf' if kind == 'pdf' else ''}")
-    if kind != "pdf" and target.exists() and not target.is_dir():
-        raise InputError(f"'{target}' is a file; give a folder for the pages with --out")
+    _check_target(kind, target)
     document = load_with_progress(file, style, options, quiet=as_json)
     with open_bar("drawing pages", len(document.pages), quiet=as_json) as (bar, task):
         advance = partial(bar.advance, task)
@@ -97,6 +96,11 @@ def render(
         typer.echo(json.dumps({"out": str(target), **manifest(document)}))
     else:
         _report(document, target, contact_sheet)
+
+
+def _check_target(kind: str, target: Path) -> None:
+    if kind != "pdf" and target.exists() and not target.is_dir():
+        raise InputError(f"'{target}' is a file; give a folder for the pages with --out")
 
 
 def _stem(file: str) -> str:

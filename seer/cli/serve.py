@@ -6,7 +6,7 @@ import logging
 import socket
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,10 +74,7 @@ def serve(
     from seer.serving.server import create_app
     from seer.serving.settings import ServeSettings, check_served, read_keys
 
-    try:
-        import uvicorn
-    except ImportError:
-        raise InputError("serving needs fastapi and uvicorn: pip install 'seer-vlm[serve]'") from None
+    uvicorn = _import_uvicorn()
     limits = load_config(ServeSettings, None, server_options or [])
     rules = load_policy(policy)
     check_served(system, selector)
@@ -112,6 +109,14 @@ def serve(
     url = f"http://{shown}:{address.getsockname()[1]}/v1"
     typer.echo(f"serving '{limits.model_name}' through {served.name} at {url}", err=True)
     uvicorn.Server(config).run([address])
+
+
+def _import_uvicorn() -> Any:
+    try:
+        import uvicorn
+    except ImportError:
+        raise InputError("serving needs fastapi and uvicorn: pip install 'seer-vlm[serve]'") from None
+    return uvicorn
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -164,9 +164,7 @@ def build_system(
     """
     called, rules = run_name(name, selector), system_policy(name, policy)
     chosen = build_selector(selector, seed=seed, gold=lambda document, question: ())
-    ready: Engine
-    if engine is None or isinstance(engine, str):
-        ready = build_engine(engine, model=model, **engine_options)
-    else:
-        ready = engine
+    ready: Engine = (
+        build_engine(engine, model=model, **engine_options) if engine is None or isinstance(engine, str) else engine
+    )
     return ReadingSystem(called, Reader(ready, chosen, rules), style)

@@ -1,4 +1,4 @@
-"""The three command lines have the same manners."""
+"""Help, errors, exit codes and options that the three command lines share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("module", COMMANDS)
-def test_bad_input_is_one_line_and_exit_code_2(module: str) -> None:
+def test_command_rejects_bad_input_with_one_line_and_exit_code_2(module: str) -> None:
     if module.startswith("train.sft"):
         pytest.importorskip("torch")
     result = run(module, *COMMANDS[module])
@@ -42,7 +42,7 @@ def test_bad_input_is_one_line_and_exit_code_2(module: str) -> None:
 
 @pytest.mark.parametrize("module", ["seer.cli.main", "train.cli", "data_pipeline.cli"])
 @pytest.mark.parametrize("first", [True, False])
-def test_debug_shows_the_traceback_wherever_it_stands(module: str, first: bool) -> None:
+def test_debug_anywhere_shows_the_traceback(module: str, first: bool) -> None:
     arguments = ["--debug", *COMMANDS[module]] if first else [*COMMANDS[module], "--debug"]
     result = run(module, *arguments)
     assert result.returncode == 1 and "Traceback" in result.stderr
@@ -50,8 +50,8 @@ def test_debug_shows_the_traceback_wherever_it_stands(module: str, first: bool) 
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_a_wrong_configuration_is_said_before_torch_is_imported(command: str) -> None:
-    """Which takes five seconds."""
+def test_trainer_rejects_a_wrong_configuration_before_torch_is_imported(command: str) -> None:
+    """Importing torch takes five seconds."""
     program = "import sys, runpy\ntry: runpy.run_module('train.cli', run_name='__main__')\nfinally: print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program, command, "none.toml"], capture_output=True, text=True, check=False
@@ -60,7 +60,7 @@ def test_a_wrong_configuration_is_said_before_torch_is_imported(command: str) ->
 
 
 def every_command(command: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, its options by the way they are written) of every command at and under this one."""
+    """Yield (name, options by their spelling) of this command and every command below it."""
     for part, under in getattr(command, "commands", {}).items():
         yield from every_command(under, f"{name} {part}")
     if not hasattr(command, "commands"):
@@ -68,7 +68,7 @@ def every_command(command: Any, name: str) -> Iterator[tuple[str, dict[str, Any]
 
 
 def find_command(program: str, words: list[str]) -> tuple[Any, list[str]]:
-    """The command that these words call, and its arguments."""
+    """Return the command that these words call, and its arguments."""
     command = get_command(APPS[program])
     while words and words[0] in getattr(command, "commands", ()):
         command, words = command.commands[words[0]], words[1:]
@@ -83,9 +83,11 @@ def command_at(name: str) -> Any:
 EVERY = dict(pair for name, app in APPS.items() for pair in every_command(get_command(app), name))
 
 
-def test_every_result_can_be_had_as_json() -> None:
+def test_commands_with_a_result_have_json_output() -> None:
     silent = {name for name, options in EVERY.items() if "--json" not in options}
-    assert silent == {"seer serve", "seer demo", "seer-train inspect"}, "these run on, or are there to be looked at"
+    assert silent == {"seer serve", "seer demo", "seer-train inspect"}, (
+        "these run until stopped, or print for people only"
+    )
     assert {options["--json"].help for options in EVERY.values() if "--json" in options} == {
         "Print the result as one last line of JSON."
     }
@@ -94,7 +96,7 @@ def test_every_result_can_be_had_as_json() -> None:
 HELPS = {name: command_at(name).get_help(Context(command_at(name), info_name=name)) for name in EVERY}
 
 
-def test_every_help_has_an_example_that_can_be_copied_and_is_right() -> None:
+def test_help_of_every_command_has_a_valid_example() -> None:
     for name, text in HELPS.items():
         examples = re.findall(r"^ *Example: (.*)$", text, re.MULTILINE)
         for example in examples:
@@ -106,14 +108,14 @@ def test_every_help_has_an_example_that_can_be_copied_and_is_right() -> None:
 
 
 @pytest.mark.parametrize("name", [*APPS, "seer eval"])
-def test_the_list_of_commands_says_whole_sentences_and_looks_alike(name: str) -> None:
+def test_help_lists_commands_with_whole_sentences(name: str) -> None:
     command = command_at(name)
     text = command.get_help(Context(command, info_name=name))
     assert "│" not in text
-    said = " ".join(text.split())
+    shown = " ".join(text.split())
     for part, under in command.commands.items():
         sentence = under.get_short_help_str(10_000)
-        assert sentence and sentence[-1] in ".?" and f"{part} {sentence}" in said
+        assert sentence and sentence[-1] in ".?" and f"{part} {sentence}" in shown
 
 
 OVERRIDES = {
@@ -143,7 +145,7 @@ def test_memory_options_have_one_unit():
         assert "--count" not in options and not {"--gpu-gb", "--gpu-memory"} & set(options), name
 
 
-def test_an_error_is_one_line_whatever_a_name_holds() -> None:
+def test_error_with_control_characters_is_one_line() -> None:
     result = run("seer.cli.main", "render", "none\n\x1b[31m\u202e.txt")
     assert result.returncode == 2 and result.stderr.startswith("error: no document at 'none  [31m .txt'")
     assert result.stderr.count("\n") == 1 and result.stderr.strip().isprintable()

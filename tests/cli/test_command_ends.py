@@ -1,4 +1,4 @@
-"""However a command ends, there is one line and an exit code; with --debug, the traceback."""
+"""Every way a command ends: one line and an exit code, or the traceback with --debug."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def failing(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (EngineError("the server is away"), 1, "error: the server is away"),
         (KeyboardInterrupt(), 130, "interrupted"),
@@ -35,18 +35,18 @@ def failing(error: BaseException) -> Any:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_every_end_has_its_exit_code_and_its_one_line(monkeypatch, capsys, error, code, said) -> None:
+def test_run_maps_every_error_to_an_exit_code_and_one_line(monkeypatch, capsys, error, code, message) -> None:
     monkeypatch.setattr(sys, "argv", ["seer"])
     with pytest.raises(SystemExit) as ended:
         command.run(failing(error), "seer")
-    assert (ended.value.code, capsys.readouterr().err.strip()) == (code, said)
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (code, message)
     monkeypatch.setattr(sys, "argv", ["seer", "--debug"])
     if not isinstance(error, KeyboardInterrupt | BrokenPipeError):
         with pytest.raises(type(error)):
             command.run(failing(error), "seer")
 
 
-def test_a_warning_of_ours_is_one_line_and_a_librarys_is_shown_as_python_does(monkeypatch, capsys) -> None:
+def test_run_shows_document_warnings_as_one_line_and_others_as_python_does(monkeypatch, capsys) -> None:
     def application(prog_name: str) -> None:
         warnings.warn("'a\nb.pdf' is no pdf file", DocumentWarning, stacklevel=1)
         warnings.warn("theirs", UserWarning, stacklevel=1)
@@ -62,6 +62,6 @@ def test_a_warning_of_ours_is_one_line_and_a_librarys_is_shown_as_python_does(mo
     assert others == ["UserWarning theirs"]
 
 
-@pytest.mark.parametrize(("number", "said"), [(0, "0 pages"), (1, "1 page"), (2, "2 pages"), (1200, "1,200 pages")])
-def test_one_is_one(number, said) -> None:
-    assert command.counted(number, "page") == said
+@pytest.mark.parametrize(("number", "expected"), [(0, "0 pages"), (1, "1 page"), (2, "2 pages"), (1200, "1,200 pages")])
+def test_counted_uses_singular_for_one(number, expected) -> None:
+    assert command.counted(number, "page") == expected

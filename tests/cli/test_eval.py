@@ -1,4 +1,4 @@
-"""`seer eval`: predict, score, and what the exit code tells."""
+"""`seer eval`: predictions, scores and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seer.evaluation.files import read_manifest, read_predictions
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A small benchmark of our own in LongBench's shape."""
+    """A small benchmark in LongBench's format."""
     folder = tmp_path / "data"
     folder.mkdir()
     qa = [
@@ -41,7 +41,7 @@ def invoke(*arguments: object):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_predict_and_score_in_one(data, tmp_path):
+def test_longbench_predicts_and_scores_like_score_alone(data, tmp_path):
     out = tmp_path / "run"
     result = invoke("longbench", "--data", data, "--engine", "scripted", "--out", out, "--json")
     assert result.exit_code == 0, result.output
@@ -56,7 +56,7 @@ def test_predict_and_score_in_one(data, tmp_path):
     assert json.loads(again.stdout.splitlines()[-1]) == scores
 
 
-def test_a_forced_selector_with_budgets_matched_to_another_run(data, tmp_path):
+def test_predict_with_selector_uses_the_page_budgets_of_a_matched_run(data, tmp_path):
     assert invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "a").exit_code == 0
     matched = invoke(
         *("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "b"),
@@ -72,7 +72,7 @@ def test_a_forced_selector_with_budgets_matched_to_another_run(data, tmp_path):
     assert len(json.loads(compared.stdout)["reports"]) == 3
 
 
-def test_exit_codes_tell_gaps(data, tmp_path):
+def test_score_of_a_run_with_gaps_ends_with_its_own_exit_code(data, tmp_path):
     out = tmp_path / "run"
     invoke("predict", "--data", data, "--engine", "scripted", "--out", out)
     lines = (out / "hotpotqa.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -102,19 +102,19 @@ def test_exit_codes_tell_gaps(data, tmp_path):
         (["--batch-size", "0"], "batch_size is 0"),
     ],
 )
-def test_bad_input_is_refused(data, tmp_path, arguments, message):
+def test_predict_rejects_bad_input(data, tmp_path, arguments, message):
     result = invoke("predict", "--data", data, "--engine", "scripted", "--out", tmp_path / "run", *arguments)
     assert message in str(result.exception)
     assert getattr(result.exception, "exit_code", None) == 2
 
 
-def test_data_may_lie_in_a_folder_named_data(data):
+def test_read_data_finds_records_in_a_folder_named_data(data):
     assert len(read_data(data.parent)[0]) == 5
     with pytest.raises(InputError, match="has no <task>"):
         read_data(data / "none")
 
 
-def test_one_record_of_each_real_task_is_predicted_and_scored(shared_data, tmp_path):
+def test_longbench_scores_one_record_of_each_real_task(shared_data, tmp_path):
     result = invoke(
         *("longbench", "--data", shared_data / "longbench/samples", "--engine", "scripted"),
         *("--out", tmp_path, "--limit", 1, "--json"),
@@ -124,7 +124,7 @@ def test_one_record_of_each_real_task_is_predicted_and_scored(shared_data, tmp_p
     assert "21 of its 4750 inputs" in result.stderr
 
 
-def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
+def test_longbench_rejects_the_folder_of_another_run_before_loading_a_model(data, tmp_path):
     arguments = ("longbench", "--data", data, "--out", tmp_path / "run")
     assert invoke(*arguments, "--engine", "scripted").exit_code == 0
     before = (tmp_path / "run/run.json").read_bytes()
@@ -134,14 +134,14 @@ def test_another_run_is_refused_before_a_model_is_loaded(data, tmp_path):
     assert (tmp_path / "run/run.json").read_bytes() == before
 
 
-def test_what_differs_is_named_down_to_the_field(data, tmp_path):
+def test_predict_names_the_policy_field_that_differs_from_the_run(data, tmp_path):
     arguments = ("predict", "--data", data, "--out", tmp_path / "run", "--engine", "scripted")
     assert invoke(*arguments, "--policy", "max_pages=3").exit_code == 0
     refused = invoke(*arguments, "--policy", "max_pages=4")
     assert "holds a run with policy.max_pages 3, not 4; " in str(refused.exception)
 
 
-def test_a_run_is_not_gone_on_with_under_other_weights(data, tmp_path):
+def test_predict_does_not_resume_a_run_with_other_weights(data, tmp_path):
     from seer.miniature.model import build_untrained
 
     arguments = (
@@ -163,7 +163,7 @@ def test_a_run_is_not_gone_on_with_under_other_weights(data, tmp_path):
     assert isinstance(refused.exception, ConfigError) and "holds a run with weights '" in str(refused.exception)
 
 
-def test_predict_and_longbench_take_the_same_options():
+def test_predict_and_longbench_have_the_same_options():
     command = get_command(app)
     names = {name: {one.name for one in command.commands[name].params} for name in ("predict", "longbench")}
     assert names["longbench"] - names["predict"] == {"postprocess", "code_ratio"}
@@ -171,7 +171,7 @@ def test_predict_and_longbench_take_the_same_options():
 
 
 @pytest.mark.parametrize("command", ["predict", "longbench", "docqa", "frontier"])
-def test_an_address_takes_the_engine_that_has_one(command, data, tmp_path, monkeypatch):
+def test_address_selects_the_openai_engine(command, data, tmp_path, monkeypatch):
     built = []
 
     def building(name: str | None = None, /, base_url: str | None = None, **options: object) -> object:
@@ -180,9 +180,9 @@ def test_an_address_takes_the_engine_that_has_one(command, data, tmp_path, monke
 
     monkeypatch.setattr("seer.systems.seer.build_engine", building)
     monkeypatch.setattr("seer.engines.build.build_engine", building)
-    asked = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
-    told = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}
-    (tmp_path / "gold.json").write_text(json.dumps([asked | told]))
+    question = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
+    evidence = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}
+    (tmp_path / "gold.json").write_text(json.dumps([question | evidence]))
     (tmp_path / "a.txt").write_text("Five.")
     given = ("--gold", tmp_path / "gold.json", "--documents", tmp_path) if command == "docqa" else ("--data", data)
     address = ("--base-url", "http://127.0.0.1:1/v1", "--model", "any")

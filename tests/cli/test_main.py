@@ -1,4 +1,4 @@
-"""The `seer` command: one clear error and an exit code for each bad input, an answer and a record for the good."""
+"""The `seer` command as a user runs it: clear errors and exit codes for bad input, answers and records for good."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def document(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_teaches():
+def test_help_lists_commands_and_their_usage():
     result = seer("--help")
     assert result.returncode == 0
     for command in ("render", "plan", "ask", "check", "eval", "make-small"):
@@ -37,13 +37,13 @@ def test_help_teaches():
         assert "Usage" in seer(command, "--help").stdout
 
 
-def test_version():
+def test_version_prints_name_and_number():
     assert re.fullmatch(r"seer \d+\.\d+\.\d+\n", seer("--version").stdout)
 
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A folder of things that no command can use."""
+    """A folder of files that no command can use."""
     (tmp_path / "good.txt").write_text(TEXT)
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 20)
@@ -93,7 +93,7 @@ BAD_INPUTS = {
 
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
-def test_bad_input_is_one_clear_error(bad, name):
+def test_command_rejects_bad_input_with_one_clear_error(bad, name):
     command, message = BAD_INPUTS[name]
     result = seer(*shlex.split(command), cwd=bad)
     assert result.returncode == 2, result.stderr
@@ -103,7 +103,7 @@ def test_bad_input_is_one_clear_error(bad, name):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_debug_shows_the_traceback(tmp_path):
+def test_debug_shows_the_traceback_of_ask(tmp_path):
     result = seer("--debug", "ask", tmp_path / "none.txt", "q", "--engine", "scripted")
     assert result.returncode != 0
     assert "Traceback" in result.stderr
@@ -117,7 +117,7 @@ def test_ask_prints_trace_answer_citation_and_tokens(document):
     assert "vision" in result.stdout
 
 
-def test_ask_json_is_the_answer_record(document):
+def test_ask_with_json_prints_the_answer_record(document):
     result = seer("ask", document, "What?", "--engine", "scripted", "--json")
     record = json.loads(result.stdout)
     assert record["status"] == "answered"
@@ -133,13 +133,13 @@ def test_ask_reads_standard_input_and_several_files(document, tmp_path):
     assert json.loads(result.stdout)["trace"][0]["pages"] == [1, 2]
 
 
-def test_ask_of_an_address_takes_the_engine_that_has_one(document):
+def test_ask_with_an_address_selects_the_openai_engine(document):
     result = seer("ask", document, "What?", "--base-url", "http://127.0.0.1:1/v1", "--model", "any")
     assert result.returncode == 1
     assert "http://127.0.0.1:1/v1 is not reachable" in result.stderr
 
 
-def test_ask_leaves_a_report(document, tmp_path):
+def test_ask_with_save_trace_writes_an_escaped_report(document, tmp_path):
     folder = tmp_path / "trace"
     document.write_text(TEXT + "<script>alert('x')</script> [a](javascript:alert) **bold**\n")
     result = seer("ask", document, "<img src=x onerror=alert(1)>?", "--engine", "scripted", "--save-trace", folder)
@@ -156,7 +156,7 @@ def test_ask_leaves_a_report(document, tmp_path):
     assert "&lt;script&gt;" in page
 
 
-def test_a_small_model_answers_end_to_end(document, small_checkpoint_dir):
+def test_ask_with_a_small_model_selects_and_reuses_its_cache(document, small_checkpoint_dir):
     arguments = ["--model", small_checkpoint_dir, "--policy", "max_new_tokens=8", "--json", "--device", "cpu"]
     result = seer("ask", document, "What does the monitor cost?", *arguments)
     record = json.loads(result.stdout)
@@ -167,7 +167,7 @@ def test_a_small_model_answers_end_to_end(document, small_checkpoint_dir):
     assert record["trace"][-1]["usage"]["cached"] > 0
 
 
-def test_check_names_what_is_wrong(small_checkpoint_dir, tmp_path):
+def test_check_names_the_checks_that_fail(small_checkpoint_dir, tmp_path):
     import shutil
 
     good = json.loads(seer("check", small_checkpoint_dir, "--json").stdout.splitlines()[-1])

@@ -50,14 +50,14 @@ def test_render_writes_pages_text_and_manifest_last(report, tmp_path):
     assert Image.open(tmp_path / "sheet.png").width > 400
 
 
-def test_several_processes_write_the_same_files(report, tmp_path):
+def test_render_with_several_processes_writes_the_same_files(report, tmp_path):
     run("render", report, "-o", tmp_path / "one")
     run("render", report, "-o", tmp_path / "two", "-j", 2)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_json_styles_and_settings(report, tmp_path):
+def test_render_with_json_prints_the_manifest_of_a_changed_style(report, tmp_path):
     result = run(
         "render", report, "-o", tmp_path / "o", "--style", "auto", "--style-option", "font_size_pt=8", "--json"
     )
@@ -66,7 +66,7 @@ def test_json_styles_and_settings(report, tmp_path):
     assert record["vision_tokens"] == sum(page["vision_tokens"] for page in record["pages"])
 
 
-def test_pdf_and_dataset_formats(report, tmp_path):
+def test_render_writes_pdf_and_dataset(report, tmp_path):
     run("render", report, "-o", tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
     datasets = pytest.importorskip("datasets")
@@ -78,7 +78,7 @@ def test_pdf_and_dataset_formats(report, tmp_path):
 
 @pytest.mark.parametrize("whole_shards", [0, 1, 2])
 @pytest.mark.parametrize("rendered_before", [True, False])
-def test_a_dataset_whose_writing_ended_early_is_the_former_or_none(
+def test_render_interrupted_leaves_the_former_dataset_or_none(
     report, tmp_path, monkeypatch, whole_shards, rendered_before
 ):
     datasets = pytest.importorskip("datasets")
@@ -112,12 +112,12 @@ def test_a_dataset_whose_writing_ended_early_is_the_former_or_none(
     assert (out / "data" / "notes.md").exists() == rendered_before
 
 
-def test_compare_writes_one_picture(report, tmp_path):
+def test_render_with_compare_writes_one_image(report, tmp_path):
     run("render", report, "--compare", "seer", "dense", "-o", tmp_path / "both.png")
     assert Image.open(tmp_path / "both.png").width > 700
 
 
-def test_standard_input_and_missing_glyphs(tmp_path):
+def test_render_reports_missing_glyphs_of_standard_input(tmp_path):
     result = run("render", "-", "-o", tmp_path / "o", stdin="x \U0001f9ec".encode())
     assert "U+1F9EC" in result.stderr
     with pytest.raises(SeerError, match="U\\+1F9EC"):
@@ -133,7 +133,7 @@ def test_plan_compares_styles(report):
     assert "vision tokens" in run("plan", report).stdout
 
 
-def test_plan_of_a_pdf_shows_what_its_own_pages_cost(report, tmp_path):
+def test_plan_of_a_pdf_includes_its_own_pages(report, tmp_path):
     run("render", report, "-o", tmp_path / "report.pdf")
     record = json.loads(run("plan", tmp_path / "report.pdf", "--styles", "seer", "--json").stdout)
     own, seer = record["styles"]
@@ -141,7 +141,7 @@ def test_plan_of_a_pdf_shows_what_its_own_pages_cost(report, tmp_path):
     assert own["vision_tokens"] > seer["vision_tokens"]
 
 
-def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
+def test_cache_holds_rendered_pages_of_a_pdf(report, tmp_path, monkeypatch):
     monkeypatch.setenv("SEER_CACHE_DIR", str(tmp_path / "cache"))
     run("render", report, "-o", tmp_path / "report.pdf")
     run("render", tmp_path / "report.pdf", "-o", tmp_path / "pages", "--pages", "1-2")
@@ -150,7 +150,7 @@ def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["render", "missing.txt"], "no document at"),
         (["render", "REPORT", "--style", "sear"], "did you mean 'seer'"),
@@ -162,12 +162,12 @@ def test_pdf_pages_go_through_the_cache(report, tmp_path, monkeypatch):
         (["cache", "purge"], "info or clear"),
     ],
 )
-def test_errors_say_what_to_do(report, arguments, said):
-    with pytest.raises(SeerError, match=said):
+def test_command_rejects_bad_options_with_a_remedy(report, arguments, message):
+    with pytest.raises(SeerError, match=message):
         run(*[str(report) if argument == "REPORT" else argument for argument in arguments])
 
 
-def test_plan_says_whether_rendering_pays(tmp_path):
+def test_plan_reports_whether_rendering_pays(tmp_path):
     from seer.rendering.plan import PAGE_OVERHEAD_TOKENS, reading_tokens
 
     assert reading_tokens(1000, 1, 600) == 600 + PAGE_OVERHEAD_TOKENS + 1000

@@ -165,7 +165,9 @@ def test_the_command(tmp_path):
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout.splitlines()[-1])
     assert (scores["accuracy"], scores["failures"], scores["protocol"]) == (50.0, 1, "mmlongbench-official")
-    assert "no protocol 'x'" in str(CliRunner().invoke(app, [*arguments, "--protocol", "x"]).exception)
+    assert "--protocol is 'x'; use mmlongbench, mmlongbench-official or longdocurl-official" in str(
+        CliRunner().invoke(app, [*arguments, "--protocol", "x"]).exception
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,7 @@ def miniature(
     from seer.models.checkpoint import check_folder, weights_digest
 
     if world_only:
-        if out is None:
-            raise InputError("--world-only needs a folder to write to; give it with --out")
-        typer.echo(str(world.write_world(out, n, seed)))
+        typer.echo(str(world.write_world(_require_folder(out), n, seed)))
         return
     chosen = world.find_model(model)
     iso = check_folder(iso_model) if iso_model else world.shipped_iso()
@@ -66,6 +64,12 @@ def miniature(
         for path in write_report(built, folder):
             typer.echo(str(path), err=as_json)
     show_figures(found, as_json)
+
+
+def _require_folder(out: Path | None) -> Path:
+    if out is None:
+        raise InputError("--world-only needs a folder to write to; give it with --out")
+    return out
 
 
 def show_figures(found: Mapping[str, Any], as_json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from seer.cli.command import AsJson
 from seer.cli.eval.tables import show_docqa, show_scores
-from seer.cli.options import CodeRatio, Partial, Postprocess
+from seer.cli.options import CodeRatio, Partial, Postprocess, check_choice
 from seer.errors import InputError
 
 
@@ -33,11 +33,9 @@ def score(
     """
     from seer.evaluation.benchmarks.longbench import EXIT_GAPS, score_folder
 
-    if benchmark == "docqa":
+    if check_choice("--benchmark", benchmark, ("longbench", "docqa")) == "docqa":
         _score_docqa(run, gold, protocol, as_json)
         return
-    if benchmark != "longbench":
-        raise InputError(f"no benchmark '{benchmark}' to score; known: longbench, docqa")
     report = score_folder(run, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     show_scores(report, as_json)
     if report.gaps:
@@ -50,8 +48,7 @@ def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: b
 
     if gold is None:
         raise InputError("docqa needs the benchmark's own file; give it with --gold")
-    if protocol not in set(DocProtocol):
-        raise InputError(f"no protocol '{protocol}'; known: {', '.join(DocProtocol)}")
+    check_choice("--protocol", protocol, tuple(DocProtocol))
     report = score_docqa(read_docqa(gold), read_docqa_predictions(predictions), DocProtocol(protocol))
     show_docqa(report, as_json)
     if as_json:

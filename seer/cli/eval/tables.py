@@ -1,4 +1,4 @@
-"""Results of `seer eval` as tables in a terminal: on standard error where standard output is for JSON."""
+"""Results of `seer eval` as tables in a terminal, on standard error if standard output is reserved for JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_scores(report: ScoreReport, as_json: bool) -> None:
-    """The table, on standard error where standard output is for JSON."""
+    """Print the scores as a table and, if requested, as JSON on standard output."""
     from rich.console import Console
     from rich.table import Table
 
@@ -52,22 +52,22 @@ def _caption(report: ScoreReport) -> str:
 
     lines = [
         f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",
-        f"prompts {report.manifest.get('prompts', 'not known')}, {report.failures} failed inputs count 0",
+        f"prompts {report.manifest.get('prompts', 'unknown')}, {report.failures} failed inputs count as 0",
         f"scored with {scored_with()}",
     ]
     if report.deep:
-        lines.append(f"{report.deep} samples that the published scorer would fail on and count 0")
+        lines.append(f"{report.deep} samples count as 0 because the published scorer fails on them")
     return "\n".join(lines)
 
 
 def show_docqa(report: DocQAReport, as_json: bool) -> None:
-    """Accuracy and F1, overall and by group."""
+    """Print accuracy and F1, overall and by group."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(
         title=f"Document QA, protocol {report.protocol.value}",
-        caption=f"{report.overall.num_failures} failed inputs count 0",
+        caption=f"{report.overall.num_failures} failed inputs count as 0",
     )
     table.add_column("group", no_wrap=True)
     for name in ("accuracy", "F1", "questions"):
@@ -78,7 +78,7 @@ def show_docqa(report: DocQAReport, as_json: bool) -> None:
 
 
 def show_labels(report: LabelReport, as_json: bool) -> None:
-    """What the judge said, and what it could not say."""
+    """Print how many inputs and pages were labelled, and why the others were not."""
     from rich.console import Console
     from rich.table import Table
 
@@ -87,8 +87,8 @@ def show_labels(report: LabelReport, as_json: bool) -> None:
         title=f"Page labels of {counts['inputs']} inputs",
         caption=f"the first that failed: {report.failed[0].detail}" if report.failed else None,
     )
-    table.add_column("what", no_wrap=True)
-    table.add_column("count", justify="right")
+    table.add_column("count of", no_wrap=True)
+    table.add_column("number", justify="right")
     table.add_row("labelled inputs", f"{counts['labelled']:,}")
     table.add_row("of these, without a necessary page", f"{counts['labelled_empty']:,}")
     table.add_row("pages judged", f"{counts['pages']:,}")
@@ -106,14 +106,14 @@ def show_labels(report: LabelReport, as_json: bool) -> None:
 
 
 def show_tokens(tables: Mapping[str, TokenTable], num_inputs: int, counter: str, style: str, as_json: bool) -> None:
-    """Means over tasks, a row for each way of reading."""
+    """Print mean prompt tokens over tasks, with a row for each way of reading."""
     from rich.console import Console
     from rich.table import Table
 
     shown = Table(
         title=f"Prompt tokens of {num_inputs} inputs, means over {len(tables['text'].tasks)} tasks",
         caption=f"counted by {counter}, page style {style}\nratio: mean over tasks of full text / prompt\n"
-        "dearer: tasks whose prompts take more than their full text",
+        "dearer: tasks whose prompts need more tokens than their full text",
     )
     shown.add_column("reading", no_wrap=True)
     for name in ("textual", "visual", "retrieved", "prompt", "ratio", "dearer", "left out"):
