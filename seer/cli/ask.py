@@ -103,7 +103,7 @@ def ask(
 
 
 def expand_paths(patterns: list[str]) -> list[str]:
-    """Return the paths that paths and globs stand for, sorted within each glob.
+    """Expand globs into paths, sorted within each glob.
 
     The name of an existing file is taken literally, whatever characters it holds. Raises DocumentNotFound if no file
     matches a glob.

@@ -115,7 +115,9 @@ Labels = Annotated[
 Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
 Postprocess = Annotated[str, typer.Option("--postprocess", help="official, or glyph (collapses white space).")]
 CodeRatio = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
-Partial = Annotated[bool, typer.Option("--partial", help="Score a run that lacks inputs; every table says so.")]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Score a run even if inputs are missing; every table is marked as partial.")
+]
 
 # ── Teachers ─────────────────────────────────────────────────────────────────────────────────────
 
