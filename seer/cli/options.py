@@ -116,7 +116,7 @@ Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget
 Postprocess = Annotated[str, typer.Option("--postprocess", help="official, or glyph (collapses white space).")]
 CodeRatio = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
 Partial = Annotated[
-    bool, typer.Option("--partial", help="Score a run even if inputs are missing; every table is marked as partial.")
+    bool, typer.Option("--partial", help="Score a run even if inputs are missing; tables are marked as partial.")
 ]
 
 # ── Teachers ─────────────────────────────────────────────────────────────────────────────────────
