@@ -1,8 +1,8 @@
-"""One conversation: look over all pages, select some, receive their exact text, reason, answer.
+"""One conversation: look at all pages, select some, retrieve their exact text, reason, answer.
 
-`converse` is a generator: it yields lists of requests, is sent their generations, and returns an `Answer`. It knows no
-engine's ways and waits for nothing, so one loop serves a single question, a batch in lockstep and a server with many
-conversations at once; `seer.reading.reader` drives it.
+`converse` is a generator: it yields lists of requests, receives their generations and returns an `Answer`. It does not
+wait and does not depend on how an engine works, so the same loop serves a single question, a batch in lockstep and a server
+with many conversations at once. `seer.reading.reader` drives it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,16 @@ from seer.protocol.call import ParsedCall, parse_call_text
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder
 from seer.protocol.literals import neutralise
-from seer.protocol.turns import observation, observation_without_text, render_observation
+from seer.protocol.turns import observation, observation_without_text
+from seer.reading.budget import fitting_pages, gate_mode, observation_budget, observation_fits, page_costs, usage_of
 from seer.reading.citations import find_citations
 from seer.reading.policy import ReadingPolicy, chunk_pages, fit_excerpts
-from seer.reading.state import (
-    OnStep,
-    OnText,
-    ReadingState,
-    fitting_pages,
-    full_text_prompt,
-    gate_mode,
-    observation_fits,
-    pages_at_once,
-    usage_of,
-)
-from seer.reading.trace import with_added_pages
+from seer.reading.state import OnStep, OnText, ReadingState
 from seer.schema import Answer, Document, Failure, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
 
 ReadingLoop = Generator[list[Request], list[Generation], Answer]
+_Pages = tuple[int, ...]
 _counter = itertools.count()
 
 NOT_ANSWERABLE = re.compile(
@@ -57,20 +48,22 @@ def converse(
     on_text: OnText | None = None,
     query: str = "",
 ) -> ReadingLoop:
-    """One question over one document. `selector` None: the model selects by a tool call; ModelPlusLexical adds to it.
+    """Ask one question about one document.
 
-    `query` is the bare question, for selectors and trimming, where `question` also holds instructions for the model.
+    Without a `selector` the model selects pages by a tool call; a ModelPlusLexical adds pages to the model's selection;
+    any other selector replaces it. `on_step` receives every step when it ends, `on_text` the text of the last stage while
+    it is generated. `query` is the bare question for selectors and trimming, if `question` also holds instructions.
 
-    Every run ends in an Answer; what goes wrong on the way becomes its status and cause. Raises InputError for a
-    question that is empty and a document without pages, before anything is asked of the engine.
+    Every conversation ends in an Answer: failures of the engine and of the protocol become its status, cause and
+    `failure`. Raises InputError for an empty question and for a document without pages, before any request.
     """
     if not question.strip():
-        raise InputError("the question is empty; ask something")
+        raise InputError("the question is empty; give a question of at least one character")
     if not document.pages:
-        raise InputError(f"'{document.name}' has no pages to read")
-    key = f"{document.name}#{next(_counter)}"
+        raise InputError(f"'{document.name}' has no pages to read; give a document with at least one page")
+    session = f"{document.name}#{next(_counter)}"
     state = ReadingState(
-        document, question, policy or ReadingPolicy(), engine, key, on_step, on_text, query or question
+        document, question, policy or ReadingPolicy(), engine, session, on_step, on_text, query or question
     )
     started = time.perf_counter()
     try:
@@ -85,74 +78,91 @@ def converse(
             usage=usage_of(state),
         )
     finally:
-        engine.forget(key)
+        engine.forget(session)
     return answer.model_copy(update={"seconds": time.perf_counter() - started})
 
 
 def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> ReadingLoop:
-    policy, document = state.policy, state.document
-    every = tuple(page.number for page in document.pages)
     extender = selector if isinstance(selector, ModelPlusLexical) else None
     forced = None if isinstance(selector, ModelPlusLexical) else selector
-    chosen = forced.select(document, state.query, policy.selector_pages) if forced else None
-    mode = policy.mode
+    chosen = forced.select(state.document, state.query, state.policy.selector_pages) if forced else None
+    mode = state.policy.mode
     if mode == "auto":
         mode = gate_mode(state, chosen)
     if mode == "text":
-        state.say(full_text_prompt(state))
-        state.excerpts.extend(state.turns[0].excerpts)
+        prompt = state.full_text_prompt()
+        state.say(prompt)
+        state.excerpts.extend(prompt.excerpts)
         return (yield from _answer(state))
-    shown = every
-    costs, room = pages_at_once(state) if mode == "select" else ([], 0)
-    if sum(costs) > room:
-        # one request does not hold the document: scan it in chunks, then read the pages that were found
-        if chosen is None:
-            chosen = yield from _scan_chunks(state, costs, room)
-        shown = chosen or (1,)
+    shown = tuple(page.number for page in state.document.pages)
+    if mode == "select":
+        costs, room = page_costs(state)
+        if sum(costs) > room:
+            # One request cannot hold the document: scan it in chunks, then read the pages that were found.
+            if chosen is None:
+                chosen = yield from _scan_chunks(state, costs, room)
+            shown = chosen or (1,)
     state.say(Turn(kind="prompt", text=state.question, pages=shown))
-    if mode == "visual":
-        return (yield from _answer(state))
+    if mode == "select":
+        answered = yield from _select_and_retrieve(state, shown, chosen, extender)
+        if answered:
+            return _finish(state)
+    return (yield from _answer(state))
+
+
+def _select_and_retrieve(
+    state: ReadingState, shown: _Pages, chosen: _Pages | None, extender: ModelPlusLexical | None
+) -> Generator[list[Request], list[Generation], bool]:
+    """Run the rounds of selection and retrieval. Returns True if the model answered instead of selecting again.
+
+    `chosen` are pages that were selected without a further call: they take the place of the first round.
+    """
+    policy = state.policy
+    if chosen is not None:
+        left = tuple(page for page in shown if page not in state.selected)
+        if left:
+            state.say(Turn(kind="call", pages=chosen))
+            _retrieve(state, _extend(state, extender, chosen, left))
+        return False
     for round_number in range(policy.rounds):
         left = tuple(page for page in shown if page not in state.selected)
         if not left or (round_number and not observation_fits(state, policy.max_call_tokens)):
-            break
-        if chosen is not None:
-            state.say(Turn(kind="call", pages=chosen))
-            pages: tuple[int, ...] | None = chosen
-        else:
-            before = len(state.turns)
-            pages = yield from _select(state, left, required=round_number == 0)
-            if round_number and pages is not None and not observation_fits(state):
-                # its thinking took the room of what it asks for: it answers from what it has
-                state.take_back(before)
-                break
-        if pages is None:  # the model went on to answer instead
-            return _finish(state)
-        if extender is not None:
-            pages = _extend(state, extender, pages, left)
+            return False
+        num_turns = len(state.spoken)
+        pages = yield from _select(state, left, required=round_number == 0)
+        if pages is None:
+            return True
+        if round_number and not observation_fits(state):
+            # The thinking before the call took the room of the text that the call selects, so the call is taken back
+            # and the model answers from the text it has.
+            state.take_back(num_turns)
+            return False
+        pages = _extend(state, extender, pages, left)
         _retrieve(state, pages)
-        if chosen is not None or not pages:
-            break
-    return (yield from _answer(state))
+        if not pages:
+            return False
+    return False
 
 
 # ── Stage 1: select ──────────────────────────────────────────────────────────────────────────────
 
 
 def _select(
-    state: ReadingState, allowed: tuple[int, ...], *, required: bool
-) -> Generator[list[Request], list[Generation], tuple[int, ...] | None]:
-    """Ask for a call. Returns its pages; None where the model answered instead (`required` False).
+    state: ReadingState, allowed: _Pages, *, required: bool
+) -> Generator[list[Request], list[Generation], _Pages | None]:
+    """Request a select call and return its pages; None if the model answered instead, which `required` rules out.
 
-    Where no call is required, the model may think before it calls."""
+    If no call is required, the model may think before it calls. Raises ProtocolError for an invalid call under the
+    policy "reject".
+    """
     policy = state.policy
     constraint = SelectCall(allowed, policy.max_pages, required)
-    room = policy.max_call_tokens if required else policy.max_new_tokens
+    max_new_tokens = policy.max_call_tokens if required else policy.max_new_tokens
     for attempt in range(policy.reasks + 1):
-        request = state.request(constraint, room)
+        request = state.request(constraint, max_new_tokens)
         if attempt:
-            # greedy decoding would say the same again, and so would the same seed
-            drawn = request.sampling if policy.temperature else Sampling(room, 0.7, 0.95)
+            # Greedy decoding and an unchanged seed would both repeat the invalid call.
+            drawn = request.sampling if policy.temperature else Sampling(max_new_tokens, 0.7, 0.95)
             request = replace(request, sampling=replace(drawn, seed=policy.seed + attempt))
         (generation,) = yield [request]
         generation.raise_error()
@@ -161,33 +171,33 @@ def _select(
             return None
         thought, call = (None, generation) if required else split_thought(generation, state.encoder)
         parsed = parse_call_text(_call_text(call), allowed, policy.max_pages)
-        if not parsed.deviations:
-            _say_call(state, thought, call, parsed, allowed)
-            return parsed.pages
-        if policy.on_invalid_call != "reask" or attempt == policy.reasks:
+        if not parsed.deviations or policy.on_invalid_call != "reask" or attempt == policy.reasks:
             break
-        _note(state, parsed, generation, allowed)
-    if policy.on_invalid_call == "reject":
-        _note(state, parsed, generation, allowed)
+        _record_call(state, parsed, generation, allowed)
+    if parsed.deviations and policy.on_invalid_call == "reject":
+        _record_call(state, parsed, generation, allowed)
         raise ProtocolError(
-            f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject"
+            f"the select call is not valid ({', '.join(parsed.deviations)}) and the policy is to reject; "
+            "set on_invalid_call to 'drop' or 'reask' to continue"
         )
     _say_call(state, thought, call, parsed, allowed)
     return parsed.pages
 
 
 def _call_text(generation: Generation) -> str:
-    """What was written, with tags where they are control tokens alone: a call that the model quotes is none of its own."""
+    """The generation as text in which only control tokens read as tags, so that a quoted call is not a call."""
     return "".join(name or neutralise(text) for name, text in generation.parts)
 
 
 def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Sample | None, Generation]:
-    """What the model thought before its call, and the call, which keeps what both have cost. (None, all of it) where no
-    closed thinking stands before the call."""
+    """(the thinking before a call, the call); the call keeps the usage of both.
+
+    The thinking is None, and the call is the whole generation, unless exactly one closed <think> block precedes the call.
+    """
     names = [name for name, _ in generation.parts]
     start = names.index(CONTROL.open_call)
-    spoken = [name for name in names[:start] if name]
-    if spoken != [CONTROL.open_think, CONTROL.close_think] or names[0] != spoken[0] or names[start - 1] != spoken[1]:
+    tags = [name for name in names[:start] if name]
+    if tags != [CONTROL.open_think, CONTROL.close_think] or names[0] != tags[0] or names[start - 1] != tags[1]:
         return None, generation
     ids = generation.ids
     if ids is None or encoder is None:
@@ -200,99 +210,83 @@ def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Samp
 
 
 def _say_call(
-    state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall, allowed: Sequence[int]
+    state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall, allowed: _Pages
 ) -> None:
-    """Say a call and the thinking before it; a valid one as the ids that the model wrote, where they are known."""
-    keeps_ids = not parsed.deviations
+    """Add a call, and the thinking before it, to the conversation.
+
+    A valid call keeps the ids that the model wrote. A call with deviations is written anew from its valid pages.
+    """
+    is_valid = not parsed.deviations
     if thought is not None:
-        if keeps_ids and thought.ids is not None:
-            state.written[len(state.turns)] = thought.ids
-        state.say(Turn(kind="think", text="".join(text for _, text in thought.parts)))
-    if keeps_ids and call.ids is not None:
-        state.written[len(state.turns)] = call.ids
-    state.say(Turn(kind="call", pages=parsed.pages), call, parsed.deviations, allowed)
+        text = "".join(text for _, text in thought.parts)
+        state.say(Turn(kind="think", text=text), ids=thought.ids if is_valid else None)
+    turn = Turn(kind="call", pages=parsed.pages)
+    state.say(turn, call, parsed.deviations, allowed, ids=call.ids if is_valid else None)
 
 
-def _extend(
-    state: ReadingState, extender: ModelPlusLexical, pages: tuple[int, ...], allowed: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Pages added to the model's own; the conversation goes on as if the model had asked for them all."""
-    more = tuple(page for page in extender.extend(state.document, state.query, pages) if page in allowed)
-    if more != pages:
-        state.turns[-1] = Turn(kind="call", pages=more)
-        state.written.pop(len(state.turns) - 1, None)
-        state.steps[-1] = with_added_pages(state.steps[-1], more)
-    return more
+def _record_call(state: ReadingState, parsed: ParsedCall, generation: Generation, allowed: _Pages) -> None:
+    """Keep a call in the trace only: it does not become a turn of the conversation."""
+    state.record(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations, allowed)
 
 
-def _note(state: ReadingState, parsed: ParsedCall, generation: Generation, allowed: Sequence[int]) -> None:
-    """Keep an unusable call in the trace without letting it into the conversation."""
-    state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations, allowed)
-    state.turns.pop()
+def _extend(state: ReadingState, extender: ModelPlusLexical | None, pages: _Pages, allowed: _Pages) -> _Pages:
+    """Add the extender's pages to the selection; the conversation continues as if the model had selected them all."""
+    if extender is None:
+        return pages
+    extended = tuple(page for page in extender.extend(state.document, state.query, pages) if page in allowed)
+    if extended != pages:
+        state.extend_call(extended)
+    return extended
 
 
 def _scan_chunks(
     state: ReadingState, costs: Sequence[int], room: int
-) -> Generator[list[Request], list[Generation], tuple[int, ...]]:
-    """Select within every chunk of pages at once; returns the union, at most as many pages as one request holds with room
-    for their text. Where that is fewer, every chunk's first pages go before any chunk's second ones."""
-    policy, document = state.policy, state.document
-    requests, runs = [], chunk_pages(costs, room)
-    for n, run in enumerate(runs):
-        pages = tuple(run)
-        prompt = Turn(kind="prompt", text=state.question, pages=pages)
-        constraint = SelectCall(pages, policy.max_pages, required=True)
-        sampling = state.sampling(policy.max_call_tokens)
-        shown = {number: document.page(number) for number in pages}
-        requests.append(Request(Conversation((prompt,), shown), f"{state.key}/{n}", constraint, sampling))
-    found: list[tuple[int, ...]] = []
+) -> Generator[list[Request], list[Generation], _Pages]:
+    """Select within every chunk of pages at once, each chunk in a session of its own.
+
+    Returns the selected pages of all chunks, as many as one request holds with room for their text. If some must be left
+    out, the first page of every chunk comes before the second page of any.
+    """
+    policy = state.policy
+    chunks = [tuple(run) for run in chunk_pages(costs, room)]
+    requests = [_chunk_request(state, pages, f"{state.session}/{n}") for n, pages in enumerate(chunks)]
+    found: list[_Pages] = []
     try:
         generations = yield requests
-        for run, generation in zip(runs, generations, strict=True):
+        for pages, generation in zip(chunks, generations, strict=True):
             generation.raise_error()
-            parsed = parse_call_text(_call_text(generation), tuple(run), policy.max_pages)
-            state.turns[:] = [
-                Turn(kind="prompt", text=state.question, pages=tuple(run))
-            ]  # each chunk is a conversation of its own
-            state.say(Turn(kind="call", pages=parsed.pages), generation, parsed.deviations, tuple(run))
+            parsed = parse_call_text(_call_text(generation), pages, policy.max_pages)
+            _record_call(state, parsed, generation, pages)
             found.append(parsed.pages)
     finally:
         for request in requests:
             state.engine.forget(request.session)
-    state.turns.clear()
-    by_turns = itertools.chain.from_iterable(itertools.zip_longest(*found))
-    return fitting_pages(state, [page for page in by_turns if page is not None], costs, room)
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
+    return fitting_pages(state, [page for page in in_turn if page is not None], costs, room)
+
+
+def _chunk_request(state: ReadingState, pages: _Pages, session: str) -> Request:
+    prompt = Turn(kind="prompt", text=state.question, pages=pages)
+    shown = {number: state.document.page(number) for number in pages}
+    constraint = SelectCall(pages, state.policy.max_pages, required=True)
+    return Request(Conversation((prompt,), shown), session, constraint, state.sampling(state.policy.max_call_tokens))
 
 
 # ── Stage 2: retrieve ────────────────────────────────────────────────────────────────────────────
 
 
-def _retrieve(state: ReadingState, pages: tuple[int, ...]) -> None:
+def _retrieve(state: ReadingState, pages: _Pages) -> None:
+    """Add the exact text of the selected pages to the conversation, trimmed to the budget."""
     state.selected.extend(pages)
     if not state.policy.retrieve:
         state.say(observation_without_text(pages))
         return
     excerpts = state.page_excerpts(pages)
-    budget = _observation_budget(state)
+    budget = observation_budget(state)
     if budget is not None and state.encoder is not None:
         excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.query)
     state.excerpts.extend(excerpts)
     state.say(observation(excerpts))
-
-
-def _observation_budget(state: ReadingState) -> int | None:
-    """Tokens that the next observation's text may take; None without a limit."""
-    limits = []
-    if state.policy.max_retrieved_tokens is not None and state.encoder is not None:
-        observed = [turn for turn in state.turns if turn.kind == "observation"]
-        spent = sum(state.encoder.count_text(f"\n{render_observation(turn)}\n") for turn in observed)
-        limits.append(max(0, state.policy.max_retrieved_tokens - spent))
-    if state.encoder is not None:
-        used = state.prompt_tokens() + 1  # the observation marker
-        if state.cap is not None:
-            limits.append(max(0, state.cap - used))
-        limits.append(max(0, state.engine.max_positions - state.policy.max_new_tokens - used))
-    return min(limits) if limits else None
 
 
 # ── Stage 3: reason ──────────────────────────────────────────────────────────────────────────────
@@ -306,6 +300,7 @@ def _answer(state: ReadingState) -> ReadingLoop:
 
 
 def _say_answer(state: ReadingState, generation: Generation) -> None:
+    """Add thinking and answer as turns; the last of them carries the usage of the generation."""
     think, answer, thought = split_reasoning(generation.parts)
     if thought:
         state.say(Turn(kind="think", text=think), None if answer else generation)
@@ -322,6 +317,7 @@ def _finish(state: ReadingState) -> Answer:
         status = Status.FAILED
     else:
         cause, status = "", Status.NOT_ANSWERABLE if NOT_ANSWERABLE.search(text) else Status.ANSWERED
+    # The whole document, which mode "text" shows, is not a retrieved page and is not cited.
     retrieved = [excerpt for excerpt in state.excerpts if excerpt.page]
     return Answer(
         text=text,

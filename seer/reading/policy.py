@@ -1,11 +1,11 @@
-"""Decisions of the reading loop, apart from doing: what may be spent, whether pictures pay, what is cut first.
+"""The reading policy, and the decisions of the reading loop as functions of numbers and text.
 
-The profitability gate (`mode="auto"`) counts before anything is sent. With T the full-text prompt, V the prompt with
-pictures and C the longest call, pictures are taken where V + C + the observation fits under T:
+The profitability gate (`mode="auto"`) counts tokens before anything is sent. With T tokens in the full-text prompt, V in
+the prompt with images, C in the longest call and O in the observation, it uses images if V + C + O <= T:
 
-* pages chosen without the model: the observation is known, the sum is exact;
-* pages chosen by the model: room must be left for the largest single page, and the observation that follows is cut to
-  T - V - call. So the prompt never exceeds the full-text prompt, whatever the model selects.
+* A selector has chosen the pages: O is known, and the sum is exact.
+* The model chooses the pages: O is the observation of the largest single page, and the actual observation is trimmed to
+  T - V - call. The prompt therefore never exceeds the full-text prompt, whatever the model selects.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ Mode = Literal["select", "visual", "text", "auto"]
 
 
 class ReadingPolicy(Record):
-    """How a question is read. The defaults are the paper's single round."""
+    """How a question is read. The defaults are the single round of the paper."""
 
     mode: Mode = "select"
-    """select: look, select, retrieve, reason. visual: pictures alone. text: the whole text. auto: what is cheaper."""
+    """select: look, select, retrieve, reason. visual: images only. text: the whole text. auto: select or text, whichever
+    needs fewer tokens."""
     rounds: int = Field(1, ge=1, le=32)
-    """How often the model may select. After the first round it may also answer at once."""
+    """Most rounds of selection. After the first round the model may answer instead of selecting again."""
     max_pages: int | None = Field(8, ge=1)
-    """Pages a round. The trained model of the paper hardly ever takes more than three."""
+    """Most pages that the model may select in one round; None for no limit. The paper's trained model rarely selects more
+    than three."""
     selector_pages: int = Field(2, ge=1)
-    """Pages for selectors other than the model; the paper's model takes 1.59 on average."""
+    """Pages that a selector other than the model returns. The paper's model selects 1.59 on average."""
     retrieve: bool = True
-    """False: the selection is acknowledged but no text is given (the paper's A.4, k = 0)."""
+    """False: the observation names the selected pages without their text (the paper's A.4, k = 0)."""
     max_retrieved_tokens: int | None = Field(None, ge=1)
-    """Cap on the observations of one question together; see `fit_excerpts` for what is cut first."""
+    """Most tokens of all observations of one question; `fit_excerpts` describes how they are trimmed."""
     on_invalid_call: Literal["drop", "reject", "reask"] = "drop"
-    """drop: use what is valid in the call. reject: fail the question. reask: ask up to `reasks` times more, then drop."""
+    """drop: use the valid pages of the call. reject: fail the question. reask: request up to `reasks` further calls, then
+    drop."""
     reasks: int = Field(1, ge=1, le=8)
     chat: bool = True
-    """False: mode text lets the model go on with the bare text, outside any chat template, as base models want it."""
+    """False: in mode text, the model continues the bare text outside any chat template, as base models expect."""
     think: bool = True
-    """False: the trace goes from the observation straight to the answer (a model trained so)."""
+    """False: no thinking between observation and answer, for a model that is trained this way."""
     max_call_tokens: int = Field(256, ge=16)
     max_new_tokens: int = Field(1024, ge=1)
     temperature: float = Field(0.0, ge=0, le=2)
@@ -53,19 +56,23 @@ class ReadingPolicy(Record):
 
 
 Count = Callable[[str], int]
+"""Number of tokens of a text."""
 
 
 def choose_mode(full_text: int, visual: int, call: int, observation_tokens: int) -> Literal["select", "text"]:
-    """The gate: pictures only where prompt, call and observation together do not exceed the full-text prompt."""
+    """The gate: "select" only if prompt, call and observation together do not exceed the full-text prompt.
+
+    All arguments are numbers of tokens: `visual` of the prompt with images, `observation_tokens` of the observation.
+    """
     return "select" if visual + call + observation_tokens <= full_text else "text"
 
 
 def fit_excerpts(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, question: str) -> tuple[Excerpt, ...]:
-    """Cut excerpts until their observation takes at most `max_tokens`.
+    """Trim excerpts until their observation takes at most `max_tokens`.
 
-    1. Every page gets a fair share; pages that need less give the rest to the others.
-    2. A page above its share is trimmed to neighbouring lines around the line that shares most words with the question.
-    3. A page of which no line fits is left out.
+    1. Every page gets an equal share of the tokens; pages that need less leave the rest to the others.
+    2. A page above its share is trimmed to whole lines around the line that has most words in common with the question.
+    3. A line that is too long by itself is cut at its end; a page of which nothing fits is left out.
     """
     kept = tuple(excerpts)
     budget = max_tokens
@@ -77,7 +84,7 @@ def fit_excerpts(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, que
         if budget < 1:
             return ()
         trimmed = _trim_to_shares(excerpts, budget, count, question)
-        # joined text may take a token more than its parts: go on with what is over taken off
+        # Joined text may take more tokens than its parts, so the next pass gets that much less.
         budget -= 1
         kept = trimmed
     return ()
@@ -95,7 +102,7 @@ def _trim_to_shares(excerpts: Sequence[Excerpt], max_tokens: int, count: Count, 
 
 
 def fair_shares(needs: Sequence[int], total: int) -> list[int]:
-    """Split `total` so that small needs are met and the rest is shared equally.
+    """Split `total` so that small needs are met in full and larger ones share the rest equally.
 
     >>> fair_shares([100, 900, 900], 1000)
     [100, 450, 450]
@@ -110,10 +117,13 @@ def fair_shares(needs: Sequence[int], total: int) -> list[int]:
 
 
 def trim_to_lines(excerpt: Excerpt, max_tokens: int, count: Count, question: str) -> Excerpt | None:
-    """Neighbouring whole lines around the one nearest to the question; None where not one line fits."""
+    """Consecutive lines around the one closest to the question, as many as fit into `max_tokens`.
+
+    If that line does not fit, its longest beginning that does; None if not even one character fits.
+    """
     lines = excerpt.text.splitlines(keepends=True)
-    asked = set(re.findall(r"\w+", question.lower()))
-    overlap = [len(asked & set(re.findall(r"\w+", line.lower()))) for line in lines]
+    words = set(re.findall(r"\w+", question.lower()))
+    overlap = [len(words & set(re.findall(r"\w+", line.lower()))) for line in lines]
     if not lines:
         return None
     first = last = max(range(len(lines)), key=lambda i: (overlap[i], -i))
@@ -138,7 +148,7 @@ def trim_to_lines(excerpt: Excerpt, max_tokens: int, count: Count, question: str
 
 
 def _trim_to_characters(excerpt: Excerpt, max_tokens: int, count: Count) -> Excerpt | None:
-    """The longest beginning that fits, for a line that is too long by itself."""
+    """The longest beginning of an excerpt that fits; None if not even one character does."""
     low, high = 0, len(excerpt.text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -155,9 +165,9 @@ def _observed(excerpt: Excerpt) -> str:
 
 
 def chunk_pages(costs: Sequence[int], room: int) -> list[range]:
-    """Split pages, each costing `costs[i]` tokens, into runs of neighbours that fit `room`. Page numbers from 1.
+    """Split the pages 1, 2, … into runs of consecutive pages whose `costs` (page 1 first) sum to at most `room`.
 
-    A page that costs more than `room` stands alone in its run.
+    A page that costs more than `room` is a run by itself.
 
     >>> chunk_pages([500, 400, 300, 1500, 200], room=1000)
     [range(1, 3), range(3, 4), range(4, 5), range(5, 6)]

@@ -1,10 +1,10 @@
-"""Reading: an engine, a selector and a policy answer questions about documents.
+"""Reader: answers questions about documents with an engine, a selector and a policy.
 
     reader = Reader.from_checkpoint("path/to/checkpoint")
     answer = reader.ask(document, "What is the total?")
     answers = reader.ask_many([(document, "Who?"), (other, "When?")])
 
-What happens in one conversation is in `seer.reading.conversation`; here conversations are driven.
+`seer.reading.conversation` holds the steps of one conversation; this module drives conversations to their answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from seer.selection.base import ModelPlusLexical, Selector
 
 
 def read_batch(conversations: Iterable[ReadingLoop], engine: Engine) -> list[Answer]:
-    """Drive conversations to their answers, in order: each at its own pace where the engine can, else in lockstep."""
+    """Drive conversations to their answers, which are returned in the same order.
+
+    On a ConcurrentEngine each conversation continues as soon as its own request is answered; on any other engine all
+    conversations advance together. Raises what a conversation raises before its first request.
+    """
     if isinstance(engine, ConcurrentEngine):
         return engine.run(_read_concurrently(conversations, engine))
     return _read_in_lockstep(conversations, engine)
@@ -33,44 +37,48 @@ def read_batch(conversations: Iterable[ReadingLoop], engine: Engine) -> list[Ans
 async def read_one(
     conversation: ReadingLoop, ask: Callable[[Request], Awaitable[Generation]], *, in_thread: bool = False
 ) -> Answer:
-    """Drive one conversation; `ask` answers a request. Cancelling it closes the conversation.
+    """Drive one conversation; `ask` answers a request. Cancelling this coroutine closes the conversation.
 
-    `in_thread`: what it counts, searches and draws itself, up to a second's work for a long document, keeps no event loop
-    from its other work.
+    With `in_thread`, the conversation's own work (counting, searching, drawing: up to a second for a long document) runs
+    in a thread, so that it does not block the event loop.
     """
-    said: list[Generation] | None = None
+    generations: list[Generation] | None = None
     try:
         while True:
-            asked = await _advance_in_thread(conversation, said) if in_thread else _advance(conversation, said)
-            if isinstance(asked, Answer):
-                return asked
-            said = list(await asyncio.gather(*map(ask, asked)))
+            if in_thread:
+                advanced = await _advance_in_thread(conversation, generations)
+            else:
+                advanced = _advance(conversation, generations)
+            if isinstance(advanced, Answer):
+                return advanced
+            generations = list(await asyncio.gather(*map(ask, advanced)))
     finally:
         conversation.close()
 
 
-def _advance(conversation: ReadingLoop, said: list[Generation] | None) -> list[Request] | Answer:
-    """What the conversation asks next, or its answer. `said` is None at its beginning."""
+def _advance(conversation: ReadingLoop, generations: list[Generation] | None) -> list[Request] | Answer:
+    """The conversation's next requests, or its answer. `generations` is None at the start."""
     try:
-        return next(conversation) if said is None else conversation.send(said)
+        return next(conversation) if generations is None else conversation.send(generations)
     except StopIteration as stop:
         answer: Answer = stop.value
         return answer
 
 
-async def _advance_in_thread(conversation: ReadingLoop, said: list[Generation] | None) -> list[Request] | Answer:
-    step = asyncio.create_task(asyncio.to_thread(_advance, conversation, said))
+async def _advance_in_thread(conversation: ReadingLoop, generations: list[Generation] | None) -> list[Request] | Answer:
+    work = asyncio.create_task(asyncio.to_thread(_advance, conversation, generations))
     try:
-        return await asyncio.shield(step)
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
-        while not step.done():  # while it runs, the conversation cannot be closed, however often that is asked
+        # A running generator cannot be closed, so wait for it even if this task is cancelled again.
+        while not work.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({step})
+                await asyncio.wait({work})
         raise
 
 
 async def _read_concurrently(conversations: Iterable[ReadingLoop], engine: ConcurrentEngine) -> list[Answer]:
-    # A conversation begins (and draws its pages) only when there is room for it.
+    # A conversation starts, and draws its pages, only when the engine can serve it.
     room = asyncio.Semaphore(engine.max_concurrent)
 
     async def read(conversation: ReadingLoop) -> Answer:
@@ -81,12 +89,12 @@ async def _read_concurrently(conversations: Iterable[ReadingLoop], engine: Concu
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(read(conversation)) for conversation in conversations]
     except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None  # what the same question raises in lockstep
+        raise failed.exceptions[0] from None  # the same error as in lockstep, without its group
     return [task.result() for task in tasks]
 
 
 def _read_in_lockstep(conversations: Iterable[ReadingLoop], engine: Engine) -> list[Answer]:
-    """Each round of the loop is one call of `engine.generate`."""
+    """Advance all conversations together: each pass of the loop is one call of `engine.generate`."""
     answers: dict[int, Answer] = {}
     waiting: dict[int, tuple[ReadingLoop, list[Request]]] = {}
     for index, conversation in enumerate(conversations):
@@ -95,14 +103,14 @@ def _read_in_lockstep(conversations: Iterable[ReadingLoop], engine: Engine) -> l
         except StopIteration as stop:
             answers[index] = stop.value
     while waiting:
-        requests = [request for _, asked in waiting.values() for request in asked]
+        requests = [request for _, pending in waiting.values() for request in pending]
         try:
             generations = iter(engine.generate(requests))
         except EngineError as error:
             generations = iter([Generation.failed(error)] * len(requests))
-        for index, (conversation, asked) in list(waiting.items()):
+        for index, (conversation, pending) in list(waiting.items()):
             try:
-                waiting[index] = (conversation, conversation.send([next(generations) for _ in asked]))
+                waiting[index] = (conversation, conversation.send([next(generations) for _ in pending]))
             except StopIteration as stop:
                 answers[index] = stop.value
                 del waiting[index]
@@ -110,7 +118,7 @@ def _read_in_lockstep(conversations: Iterable[ReadingLoop], engine: Engine) -> l
 
 
 class Reader:
-    """An engine, a selector and a policy: what answers questions about documents."""
+    """Answers questions about documents with an engine, a selector and a policy."""
 
     def __init__(
         self,
@@ -122,7 +130,10 @@ class Reader:
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: object) -> Reader:
-        """Read with a local GLM-4V-family checkpoint through transformers."""
+        """A reader with a local GLM-4V-family checkpoint on transformers; `options` are those of `checkpoint.load`.
+
+        Raises ModelError if the checkpoint lacks a file, a token or a setting.
+        """
         from seer.engines.hf.engine import HFEngine
         from seer.models.checkpoint import load
 
@@ -131,10 +142,16 @@ class Reader:
     def ask(
         self, document: Document, question: str, on_step: OnStep | None = None, on_text: OnText | None = None
     ) -> Answer:
-        """Answer one question. `on_step` sees each turn as it is said, `on_text` the last stage's text as it comes."""
+        """Answer one question. `on_step` receives each step when it ends, `on_text` the answer's text as it is generated.
+
+        Raises InputError for an empty question and for a document without pages.
+        """
         conversation = converse(document, question, self.engine, self.selector, self.policy, on_step, on_text)
         return read_batch([conversation], self.engine)[0]
 
-    def ask_many(self, asked: Sequence[tuple[Document, str]]) -> list[Answer]:
-        """Answer many questions in lockstep, in order."""
-        return read_batch([converse(d, q, self.engine, self.selector, self.policy) for d, q in asked], self.engine)
+    def ask_many(self, questions: Sequence[tuple[Document, str]]) -> list[Answer]:
+        """Answer many questions, each about its document; the answers are in the same order.
+
+        Raises InputError for an empty question and for a document without pages.
+        """
+        return read_batch([converse(d, q, self.engine, self.selector, self.policy) for d, q in questions], self.engine)

@@ -1,0 +1,175 @@
+"""Token arithmetic of a conversation: what is used, what fits into a request, and whether images pay off.
+
+Counts are exact, because the encoder that counts also makes the ids. An engine without an encoder (a remote server)
+reports its own counts, and limits that cannot be known before sending are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from seer.engines.base import BoundedEngine
+from seer.errors import InputError
+from seer.protocol.encoding import Encoded, Encoder
+from seer.protocol.turns import observation, observation_without_text, render_observation
+from seer.reading.policy import Mode, choose_mode
+from seer.reading.state import ReadingState
+from seer.schema import LossClass, Turn, Usage
+
+# ── The conversation so far ──────────────────────────────────────────────────────────────────────
+
+
+def usage_of(state: ReadingState) -> Usage:
+    """Tokens of the conversation: `prompt`, `vision` and `retrieved` of the last request, sums of the others."""
+    prompts = [step.usage.prompt for step in state.steps if step.usage.prompt]
+    usage = Usage(
+        prompt=prompts[-1] if prompts else 0,
+        completion=sum(step.usage.completion for step in state.steps),
+        cached=sum(step.usage.cached for step in state.steps),
+        full_text=state.full_text_tokens,
+    )
+    if state.encoder is None or not state.spoken:
+        return usage
+    # The last prompt ends before the thinking and the answer that it led to.
+    num_turns = len(state.spoken)
+    while state.spoken[num_turns - 1].turn.kind in ("think", "answer"):
+        num_turns -= 1
+    encoded = _encode(state, state.encoder, num_turns)
+    return usage.model_copy(
+        update=dict(prompt=len(encoded), vision=encoded.vision_tokens, retrieved=encoded.count(LossClass.OBSERVATION))
+    )
+
+
+def prompt_tokens(state: ReadingState, encoder: Encoder) -> int:
+    """Length of the conversation so far as a prompt."""
+    return len(_encode(state, encoder))
+
+
+def _encode(state: ReadingState, encoder: Encoder, num_turns: int | None = None) -> Encoded:
+    prompt = state.prompt(num_turns)
+    return encoder.encode(prompt.turns, prompt.page_sizes, prompt.written)
+
+
+# ── The profitability gate ───────────────────────────────────────────────────────────────────────
+
+
+def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:
+    """Choose between "select" and "text" before anything is sent, and limit the last prompt to the full-text prompt.
+
+    `chosen` are the pages of a selector; None if the model selects. Raises InputError if the engine has no encoder.
+    """
+    encoder = state.encoder
+    if encoder is None:
+        raise InputError(
+            "mode 'auto' counts tokens before it sends them, and this engine has no tokenizer; give one, or another mode"
+        )
+    pages = state.document.pages
+    every = tuple(page.number for page in pages)
+    sizes = {page.number: (page.width_px, page.height_px) for page in pages}
+    visual = len(encoder.encode([Turn(kind="prompt", text=state.question, pages=every)], sizes))
+    if chosen is not None:
+        call, needed = call_tokens(encoder, chosen), observation_tokens(state, encoder, chosen)
+    else:
+        # The longest call names the highest page numbers. Any single page must fit, since the model may select it.
+        last = every[-min(state.policy.max_pages or len(every), len(every)) :]
+        call = max(call_tokens(encoder, last), state.policy.max_call_tokens)
+        needed = max(observation_tokens(state, encoder, pages) for pages in [(), *((number,) for number in every)])
+    state.max_prompt_tokens = state.full_text_tokens
+    return choose_mode(state.full_text_tokens, visual, call, needed)
+
+
+def observation_fits(state: ReadingState, call: int = 0) -> bool:
+    """Whether the gate's limit leaves room for the shortest observation after a further call of `call` tokens."""
+    if state.max_prompt_tokens is None or state.encoder is None:
+        return True
+    shortest = observation_tokens(state, state.encoder, ())
+    return prompt_tokens(state, state.encoder) + call + shortest <= state.max_prompt_tokens
+
+
+def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
+    """Tokens that a select call of these pages adds to a prompt."""
+    prompt = Turn(kind="prompt", text="")
+    whole = encoder.encode([prompt, Turn(kind="call", pages=tuple(pages))], {})
+    return len(whole) - len(encoder.encode([prompt], {}))
+
+
+def observation_tokens(state: ReadingState, encoder: Encoder, pages: Sequence[int]) -> int:
+    """Tokens that the observation of these pages adds to a prompt, under the state's policy."""
+    turn = observation(state.page_excerpts(pages)) if state.policy.retrieve else observation_without_text(pages)
+    return 1 + _rendered_tokens(encoder, turn)  # one for the observation marker
+
+
+def observation_budget(state: ReadingState) -> int | None:
+    """Tokens that the text of the next observation may take; None if nothing limits it."""
+    encoder = state.encoder
+    if encoder is None:
+        return None
+    policy, limits = state.policy, []
+    if policy.max_retrieved_tokens is not None:
+        spent = sum(_rendered_tokens(encoder, turn) for turn in state.turns if turn.kind == "observation")
+        limits.append(policy.max_retrieved_tokens - spent)
+    used = prompt_tokens(state, encoder) + 1  # one for the observation marker
+    if state.max_prompt_tokens is not None:
+        limits.append(state.max_prompt_tokens - used)
+    limits.append(state.engine.max_positions - policy.max_new_tokens - used)
+    return max(0, min(limits))
+
+
+def _rendered_tokens(encoder: Encoder, observed: Turn) -> int:
+    return encoder.count_text(f"\n{render_observation(observed)}\n")
+
+
+# ── Pages of one request ─────────────────────────────────────────────────────────────────────────
+
+
+def page_costs(state: ReadingState) -> tuple[list[int], int]:
+    """(cost of each page in one request, what the pages of a request may cost together).
+
+    Pages cost tokens, and also image bytes if the engine limits these. To compare both, costs are scaled to a common
+    whole room, and a page takes the larger of its two fractions of it: pages that fit together then fit by either count.
+    """
+    limits = []
+    if state.encoder is not None:
+        limits.append((page_tokens(state, state.encoder), page_room(state, state.encoder)))
+    if isinstance(state.engine, BoundedEngine):
+        num_bytes = state.engine.picture_bytes(state.session, state.document.pages)
+        limits.append((num_bytes, state.engine.max_picture_bytes))
+    # The product of the rooms is a multiple of each, so the scaled costs stay whole numbers.
+    whole = math.prod(room for _, room in limits)
+    scaled = [[cost * (whole // room) for cost in costs] for costs, room in limits]
+    return [max(of_page) for of_page in zip(*scaled, strict=True)], whole
+
+
+def fitting_pages(state: ReadingState, pages: Sequence[int], costs: Sequence[int], room: int) -> tuple[int, ...]:
+    """Those of `pages`, in their order of preference, that one request holds: at least one; ascending.
+
+    `costs` and `room` are from `page_costs`. If the text of the pages is retrieved as well, their images may take half
+    of the window only.
+    """
+    limits = [(costs, room)]
+    if state.encoder is not None and state.policy.retrieve:
+        limits.append((page_tokens(state, state.encoder), page_room(state, state.encoder) // 2))
+    kept: list[int] = []
+    used = [0] * len(limits)
+    for page in pages:
+        then = [before + each[page - 1] for before, (each, _) in zip(used, limits, strict=True)]
+        if not kept or all(cost <= most for cost, (_, most) in zip(then, limits, strict=True)):
+            kept.append(page)
+            used = then
+    return tuple(sorted(kept))
+
+
+def page_tokens(state: ReadingState, encoder: Encoder) -> list[int]:
+    """Tokens of each page in a prompt: its label, its two image markers and its vision tokens."""
+    return [
+        encoder.geometry.tokens(page.width_px, page.height_px) + 2 + encoder.count_text(f"[Image {page.number}]")
+        for page in state.document.pages
+    ]
+
+
+def page_room(state: ReadingState, encoder: Encoder) -> int:
+    """Tokens left for page images in one prompt. Image positions are never more than image tokens."""
+    text = len(encoder.encode([Turn(kind="prompt", text=state.question)], {}))
+    reserve = text + state.policy.max_call_tokens + state.policy.max_new_tokens + 16
+    return max(1, state.engine.max_positions - reserve)
