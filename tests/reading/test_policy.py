@@ -1,4 +1,4 @@
-"""Budgets and the gate: exact arithmetic, exact text."""
+"""The reading policy: limits of its fields, and exact arithmetic and text when excerpts are trimmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = small_encoder().count_text
 
 @given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=5), st.integers(0, 300))
 @settings(max_examples=150, deadline=None)
-def test_fitted_excerpts_fit_and_are_the_source(texts, budget):
+def test_fit_excerpts_keeps_source_text_within_the_budget(texts, budget):
     source = "".join(texts)
     excerpts, start = [], 0
     for number, text in enumerate(texts, 1):
@@ -33,7 +33,7 @@ def test_fitted_excerpts_fit_and_are_the_source(texts, budget):
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=20), st.integers(0, 5000))
-def test_shares_never_exceed_needs_nor_the_total(needs, total):
+def test_fair_shares_never_exceed_needs_nor_the_total(needs, total):
     shares = fair_shares(needs, total)
     assert all(0 <= share <= need for share, need in zip(shares, needs, strict=True))
     assert sum(shares) <= total
@@ -41,7 +41,7 @@ def test_shares_never_exceed_needs_nor_the_total(needs, total):
         assert shares == needs
 
 
-def test_trimming_keeps_the_lines_around_the_one_that_was_asked_for():
+def test_trim_to_lines_keeps_the_lines_around_the_best_match():
     lines = [f"line {n} says nothing of note\n" for n in range(30)]
     lines[17] = "the treaty was signed in 1713\n"
     excerpt = Excerpt(page=4, start=100, text="".join(lines))
@@ -52,20 +52,20 @@ def test_trimming_keeps_the_lines_around_the_one_that_was_asked_for():
     assert cut.start == 100 + excerpt.text.index(cut.text)
 
 
-def test_the_gate_is_exact():
+def test_choose_mode_is_exact_at_the_limit():
     assert choose_mode(full_text=100, visual=60, call=20, observation_tokens=20) == "select"
     assert choose_mode(full_text=99, visual=60, call=20, observation_tokens=20) == "text"
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=50), st.integers(1, 2000))
-def test_chunks_cover_every_page_once_and_fit(costs, room):
+def test_chunk_pages_covers_every_page_once_within_the_room(costs, room):
     runs = chunk_pages(costs, room)
     assert [page for run in runs for page in run] == list(range(1, len(costs) + 1))
     for run in runs:
         assert sum(costs[page - 1] for page in run) <= room or len(run) == 1
 
 
-# ── What is cut, to the token ────────────────────────────────────────────────────────────────────
+# ── Trimming, to the token ───────────────────────────────────────────────────────────────────────
 
 
 def observed(*excerpts: Excerpt) -> int:
@@ -73,7 +73,7 @@ def observed(*excerpts: Excerpt) -> int:
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
-def test_what_is_kept_of_a_page_could_not_be_larger(lengths, data):
+def test_trim_to_lines_result_cannot_grow_by_a_line(lengths, data):
     lines = [chr(97 + n) * length + "\n" for n, length in enumerate(lengths)]
     asked = data.draw(st.integers(0, len(lines) - 1))
     excerpt = Excerpt(page=1, start=7, text="".join(lines))
@@ -96,20 +96,20 @@ def test_what_is_kept_of_a_page_could_not_be_larger(lengths, data):
         assert not more or observed(cut) + len(more[0]) > room
 
 
-def test_of_lines_equally_near_to_the_question_the_first_is_kept():
+def test_trim_to_lines_keeps_the_first_of_equal_matches():
     excerpt = Excerpt(page=1, start=0, text="no\nthe rent\nno\nthe rent\n")
     assert trim_to_lines(excerpt, observed(excerpt) - 15, len, "What is the rent?").text == "the rent\n"
     assert trim_to_lines(Excerpt(page=1, start=0, text=""), 100, len, "What?") is None
 
 
-def test_an_observation_that_fits_to_the_token_is_left_alone():
+def test_fit_excerpts_leaves_excerpts_that_fit_exactly():
     excerpts = tuple(Excerpt(page=n, start=0, text="one\ntwo\nthree\n") for n in (1, 2))
     exact = observed(*excerpts) + len("\n")
     assert fit_excerpts(excerpts, exact, len, "two") == excerpts
     assert fit_excerpts(excerpts, exact - 1, len, "two") != excerpts
 
 
-def test_a_short_page_stays_whole_beside_a_trimmed_one():
+def test_fit_excerpts_keeps_short_pages_whole():
     long = Excerpt(page=2, start=50, text="".join(f"line {n:02}\n" for n in range(40)))
     short = Excerpt(page=1, start=0, text="short\n")
     first, second = fit_excerpts((short, long), 200, len, "line 20")
@@ -119,7 +119,7 @@ def test_a_short_page_stays_whole_beside_a_trimmed_one():
     assert 200 - len("line 00\n") < observed(first, second) + len("\n") <= 200
 
 
-def test_some_line_is_kept_wherever_one_fits():
+def test_fit_excerpts_keeps_a_line_in_every_budget_that_holds_one():
     long = Excerpt(page=1, start=0, text="".join(f"line {n:02}\n" for n in range(40)))
     least = observed(Excerpt(page=1, start=0, text="line 00\n")) + len("\n")
     for budget in range(least, observed(long)):
@@ -127,12 +127,12 @@ def test_some_line_is_kept_wherever_one_fits():
         assert budget - len("line 00\n") <= observed(kept) + len("\n") <= budget
 
 
-def test_pages_share_a_run_where_they_fit():
+def test_chunk_pages_joins_pages_that_fit_exactly():
     assert chunk_pages([5, 5, 5], 10) == [range(1, 3), range(3, 4)]
     assert chunk_pages([50, 5], 10) == [range(1, 2), range(2, 3)]
 
 
-def test_the_defaults_are_the_papers_single_round():
+def test_policy_defaults_are_the_single_round_of_the_paper():
     policy = ReadingPolicy()
     assert (policy.mode, policy.rounds, policy.max_pages, policy.selector_pages) == ("select", 1, 8, 2)
     assert (policy.retrieve, policy.think, policy.chat, policy.on_invalid_call) == (True, True, True, "drop")
@@ -155,7 +155,7 @@ def test_the_defaults_are_the_papers_single_round():
         ("top_k", (0,), (-1,)),
     ],
 )
-def test_limits_of_the_policy(name, allowed, refused):
+def test_policy_rejects_values_beyond_their_limits(name, allowed, refused):
     for value in allowed:
         assert getattr(ReadingPolicy(**{name: value}), name) == value
     for value in refused:
@@ -163,6 +163,6 @@ def test_limits_of_the_policy(name, allowed, refused):
             ReadingPolicy(**{name: value})
 
 
-def test_a_page_that_fits_is_whole_from_whichever_line_it_grows():
+def test_trim_to_lines_keeps_a_page_that_fits_whole():
     page = Excerpt(page=1, start=3, text="a\nb\nc\n")
     assert [trim_to_lines(page, observed(page), len, line) for line in "abc"] == [page] * 3

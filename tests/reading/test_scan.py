@@ -1,4 +1,4 @@
-"""Documents that one request does not hold: scanned in chunks, then the pages that were found are read together."""
+"""Documents larger than one request: they are scanned in chunks, then the pages found are read together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seer.reading.reader import Reader
 from seer.schema import Page, Status
 
 
-def test_a_document_longer_than_the_window_is_scanned_in_chunks():
+def test_document_longer_than_the_window_is_scanned_in_chunks():
     document = make_document([f"page {i}\n" for i in range(1, 41)])
     engine = ScriptedEngine(oracle_script(pages=(3, 20, 39), answer="found"), small_encoder(), max_positions=480)
     policy = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
@@ -31,7 +31,7 @@ def test_a_document_longer_than_the_window_is_scanned_in_chunks():
 
 
 class BoundedScript(ScriptedEngine):
-    """Takes 1,000 bytes of pictures in one request."""
+    """Accepts 1,000 image bytes in one request."""
 
     max_picture_bytes = 1000
 
@@ -39,7 +39,7 @@ class BoundedScript(ScriptedEngine):
         return [60 * page.number for page in pages]
 
 
-def test_chunks_fit_the_window_and_the_bytes_that_an_engine_takes():
+def test_chunks_fit_the_window_and_the_image_bytes_of_the_engine():
     document = make_document([f"page {i}\n" for i in range(1, 17)])
     engine = BoundedScript(oracle_script(pages=(2, 16), answer="found"), small_encoder(), max_positions=220)
     policy = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
@@ -47,13 +47,13 @@ def test_chunks_fit_the_window_and_the_bytes_that_an_engine_takes():
     scans = [request.constraint.allowed for request in engine.requests if request.constraint]
     assert [page for pages in scans for page in pages] == list(range(1, 17))
     assert all(60 * sum(pages) <= 1000 for pages in scans)
-    assert len(scans[0]) < 5, "few small pages: the window is what ends their chunk"
-    assert scans[-1] == (16,), "a page of nearly all the bytes stands alone"
-    assert answer.selected_pages == (2,), "both together are more than one request takes"
+    assert len(scans[0]) < 5, "small pages: the window ends their chunk"
+    assert scans[-1] == (16,), "a page of nearly all the bytes is a chunk by itself"
+    assert answer.selected_pages == (2,), "both together exceed one request"
 
 
 class OneChunkFails(ScriptedEngine):
-    """Answers all requests of a batch but one."""
+    """Answers all requests of a batch except one."""
 
     failing = 0
 
@@ -69,7 +69,7 @@ SCANNED = ReadingPolicy(max_new_tokens=64, max_call_tokens=32)
 
 
 @pytest.mark.parametrize("failing", range(4))
-def test_whichever_chunk_fails_the_answer_says_why_and_may_be_asked_for_again(failing):
+def test_failing_chunk_fails_the_answer_with_its_cause_and_is_retryable(failing):
     document = make_document([f"page {i}\n" for i in range(1, 61)])
     engine = OneChunkFails(oracle_script(), small_encoder(), max_positions=480)
     engine.failing = failing
@@ -80,7 +80,7 @@ def test_whichever_chunk_fails_the_answer_says_why_and_may_be_asked_for_again(fa
     assert {request.session for request in engine.requests} <= {*engine.forgotten}
 
 
-def test_a_scan_that_is_given_up_leaves_no_conversation_behind():
+def test_closed_scan_ends_every_session():
     document = make_document([f"page {i}\n" for i in range(1, 41)])
     engine = ScriptedEngine(oracle_script(), small_encoder(), max_positions=480)
     conversation = converse(document, "q", engine, policy=SCANNED)
@@ -89,7 +89,7 @@ def test_a_scan_that_is_given_up_leaves_no_conversation_behind():
     assert {request.session for request in asked} <= {*engine.forgotten}
 
 
-def test_of_too_many_pages_every_chunk_keeps_some_and_their_text_has_room():
+def test_scan_with_too_many_pages_keeps_some_of_every_chunk_with_room_for_their_text():
     text = "The ledger of the harbour names every ship and its cargo. "
     document = make_document([f"{text * 3}Page {n}.\n" for n in range(1, 41)])
 
