@@ -66,6 +66,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
     if not equals or not all(names):
         raise ConfigError(f"'{override}' is not an override; write it as key=value or section.key=value")
     node = values
+    # Sections above the key are created if the file does not have them.
     for name in names[:-1]:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):

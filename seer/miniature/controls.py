@@ -133,6 +133,7 @@ def write_world(folder: str | Path, n: int, seed: int) -> Path:
         target / LABELS: _lines(labels),
     }
     contents |= {target / f"{kind}.jsonl": _lines(held) for kind, held in records.items()}
+    # All files are compared before any is written, so that a rejected call changes nothing.
     if any(path.exists() and path.read_text(encoding="utf-8") != content for path, content in contents.items()):
         raise InputError(f"'{target}' contains another world than that of n={n} and seed={seed}; choose another folder")
     for path, content in contents.items():
@@ -200,6 +201,7 @@ def run_controls(
         )
         variant = Variant(control.name, control.system, control.policy, STYLE, control.selector)
         run_variant(variant, records, options, out, engines, str(path), seed=seed, progress=progress)
+        # The first run, "full", sets the page budgets of all forced selections.
         budgets = budgets or matched_budgets(out / control.name)
 
 

@@ -106,6 +106,7 @@ def run_demo(
 
 def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[Run, Path]:
     """Run the held-out questions as a benchmark; every model has its own folder. Returns the run and the world's folder."""
+    # The digest in the folder's name keeps another model's run from being reused.
     folder = out / f"test-{weights_digest(model)}-n{number}"
     world = miniature.write_world(folder / miniature.DATA, number, seed=0)
     only = miniature.CONTROLS[:1]

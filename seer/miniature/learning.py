@@ -162,11 +162,12 @@ def _progress(records: Sequence[Mapping[str, Any]], held_out: Sequence[str]) -> 
     steps: list[tuple[Mapping[str, Any], float]] = []
     evaluations: list[HeldOutPoint] = []
     final: dict[str, dict[str, float]] = {}
-    seconds = 0.0
+    seconds = 0.0  # training time up to the current record; evaluations do not count
     for record in records:
         if record.get("kind") == "eval":
             by_set = _metrics_by_set(record)
             if by_set:
+                # The last held-out set is the stage's goal, so only its metrics form a curve.
                 last = list(by_set.values())[-1]
                 shown = {name: last[name] for name in SHOWN if name in last}
                 evaluations.append(HeldOutPoint(step=record["step"], seconds=round(seconds, 2), metrics=shown))
@@ -175,6 +176,7 @@ def _progress(records: Sequence[Mapping[str, Any]], held_out: Sequence[str]) -> 
             seconds += record.get("step_s", 0.0)
             steps.append((record, seconds))
     curve = _thin(steps)
+    # Logs that were reduced to a few fields contain no token counts.
     tokens = [record["text_tokens"] + record["vision_tokens"] for record, _ in steps if "text_tokens" in record]
     return {
         "steps": len(steps),

@@ -64,6 +64,7 @@ def lessons(
     made = number = 0
     while made < count:
         document = world.document(number)
+        # A generator per document: a trajectory does not depend on how many came before it.
         rng = random.Random(f"{lesson}/{document.id}")
         as_text = _pages_as_text(document.num_pages, text_share, rng)
         number += 1
@@ -116,6 +117,7 @@ def matching(
 
     With one line per page the page number is next to the name, which is the easiest way to learn the task from nothing.
     """
+    # One line per name, because a name on several pages would have several answers.
     by_name = {line.name: line for line in document.lines if line.code}
     lines = rng.sample([*by_name.values()], len(by_name))
     numbers = sorted(
@@ -169,6 +171,7 @@ def found(
     """
     wanted = rng.sample(places, min(MAX_NAMES_FOUND, len(places)))
     as_calls = rng.random() < call_share
+    # The question mark after the names tells the model which of the two forms to use.
     mark = "?" if as_calls else ""
     answer = "".join(
         f"{found}?{render_call(pages)}" if as_calls else found + ", ".join(map(str, pages)) for found, pages in wanted

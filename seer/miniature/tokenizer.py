@@ -55,8 +55,10 @@ def build_tokenizer(family: str = "glm-4.1v") -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [f"{number:02}" for number in range(100)]
     whole = [*phrases(), *ENGLISH_NAMES, *ENGLISH_NAMES.values(), "→", *pairs]
+    # The vocabulary stores every word in the byte-level alphabet, in which "é" is two symbols.
     spelled = ["".join(part for part, _ in spelling.pre_tokenize_str(text)) for text in whole]
     vocabulary = {token: number for number, token in enumerate(dict.fromkeys([*alphabet, *spelled]))}
+    # With ignore_merges a word of the vocabulary is one token although no merge produces it.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     # Fixed phrases are split off first, then words, pairs of digits and single other characters.
     pattern = "|".join([*map(re.escape, phrases()), r"\p{L}+", r"[0-9]{2}", r"[^\p{L}]"])

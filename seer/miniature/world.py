@@ -156,6 +156,7 @@ class World:
 
     def document(self, number: int) -> MiniatureDocument:
         """Return document `number`."""
+        # Crowded documents have their own ids and random streams; both worlds can be mixed in training.
         kind = "-crowded" if self.crowded else ""
         rng = random.Random(f"{self.seed}/{self.split}/{number}{kind}")
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
@@ -216,6 +217,7 @@ class World:
 
     def _code(self, rng: random.Random, name: str, taken: set[str]) -> str:
         """Draw a code of 4 to 6 digits that puts the fact into this split and that this name does not have yet."""
+        # Each of the small splits gets one fact in ten, so draw until one belongs here.
         while True:
             code = str(rng.randint(10 ** (size := rng.randint(3, 5)), 10 ** (size + 1) - 1))
             if split_of(name, code) == self.split and code not in taken:
@@ -231,7 +233,7 @@ def questions_about(
     identity: the document's id, which begins the ids of its questions.
     words: names with paraphrases. The question without an answer uses a name that is not printed, drawn with `rng`.
     """
-    starts = [0]
+    starts = [0]  # offsets of the lines in the document text; each line ends with a line break
     for line in lines:
         starts.append(starts[-1] + len(line.text) + 1)
 
@@ -259,6 +261,7 @@ def questions_about(
         if len(where) > 1:
             answer = ", ".join(lines[place].code for place in where)
             yield ask("many", "many", name, name, answer, where)
+        # The target of a pointer is asked for through the pointer only.
         elif name not in targets:
             yield ask("single", "single", name, name, lines[where[0]].code, where)
             yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)

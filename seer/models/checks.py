@@ -22,6 +22,7 @@ from seer.protocol.encoding import Encoder
 from seer.schema import Turn
 
 _SIZES = {1: (595, 842), 2: (588, 840), 3: (300, 100)}
+"""(width, height) in pixels: the paper's page, the same on the grid of 28 px, and a small one off the grid."""
 _QUESTION = "Which page?"
 _PROMPT = Turn(kind="prompt", text=_QUESTION, pages=tuple(_SIZES))
 
@@ -62,6 +63,7 @@ def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
     for name, check in checks:
         try:
             yield Check(name, True, check())
+        # A broken file can raise any of these; the other checks still run.
         except (_Unfit, SeerError, OSError, ValueError, KeyError, TypeError, ImportError) as error:
             yield Check(name, False, str(error) or type(error).__name__)
 
@@ -71,6 +73,7 @@ class _Unfit(Exception):
 
 
 def _configuration(folder: Path, encoder: Encoder) -> str:
+    """Compare image token ids with the tokenizer, and head_dim with the hidden size."""
     config = read_json(folder / "config.json")
     expected = {
         "image_token_id": CONTROL.image,
@@ -94,6 +97,7 @@ def _configuration(folder: Path, encoder: Encoder) -> str:
 
 
 def _stop_tokens(folder: Path, encoder: Encoder) -> str:
+    """Generation must stop at the user marker and not at the observation marker."""
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.is_file() else None
     stops = [eos] if isinstance(eos, int) else list(eos or [])
@@ -110,6 +114,8 @@ def _stop_tokens(folder: Path, encoder: Encoder) -> str:
 
 
 def _plain_text(encoder: Encoder) -> str:
+    """Spellings of control tokens must stay text and decode unchanged."""
+    # The last text joins all spellings, which could form a control token across their borders.
     for literal in (*KNOWN_CONTROL_LITERALS, "".join(KNOWN_CONTROL_LITERALS)):
         ids = encoder.encode_text(f"a {literal} b")
         if encoder.added_ids & set(ids):
@@ -122,6 +128,7 @@ def _plain_text(encoder: Encoder) -> str:
 
 
 def _messages() -> list[dict[str, Any]]:
+    """The prompt of the checks as chat messages."""
     content: list[dict[str, Any]] = []
     for page in _SIZES:
         content += [{"type": "text", "text": f"[Image {page}]"}, {"type": "image"}]
@@ -129,6 +136,7 @@ def _messages() -> list[dict[str, Any]]:
 
 
 def _chat_template(tokenizer: Any) -> str:
+    """The chat template must render Seer's prompt, tool calls and observations."""
     text = tokenizer.apply_chat_template(_messages(), add_generation_prompt=True, tokenize=False)
     image = f"{CONTROL.begin_image}{CONTROL.image}{CONTROL.end_image}"
     labels = "".join(f"[Image {page}]{image}" for page in _SIZES)
@@ -147,6 +155,7 @@ def _chat_template(tokenizer: Any) -> str:
         },
         {"role": "tool", "content": "Text from image 1: x"},
     ]
+    # The template must also render a tool call and its result, which clients send back as messages.
     text = tokenizer.apply_chat_template(with_call, add_generation_prompt=True, tokenize=False)
     if "Text from image 1" not in text or text.count(CONTROL.assistant) != 1:
         raise _Unfit(
@@ -156,6 +165,7 @@ def _chat_template(tokenizer: Any) -> str:
 
 
 def _processor(folder: Path, encoder: Encoder) -> str:
+    """The image processor must produce the ids and image token counts of the encoder."""
     from PIL import Image
     from transformers import AutoProcessor
 
@@ -185,6 +195,7 @@ def _processor(folder: Path, encoder: Encoder) -> str:
 
 
 def _positions(folder: Path) -> str:
+    """M-RoPE positions must equal those of transformers."""
     import torch
 
     checkpoint = load(folder)

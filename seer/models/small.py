@@ -98,6 +98,7 @@ def build_small(
 
     shape = shape or SmallShape()
     wrapped = wrap_tokenizer(tokenizer or train_tokenizer(corpus or default_corpus(), shape.vocabulary, family))
+    # fork_rng leaves the random state of the caller unchanged.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Glm4vForConditionalGeneration(small_config(wrapped, shape))
@@ -204,6 +205,7 @@ def train_tokenizer(corpus: Sequence[str], vocabulary: int, family: str = "glm-4
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL_TOKENS[family]),
+        # The full byte alphabet makes every text encodable, whatever the corpus contains.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

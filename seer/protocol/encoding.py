@@ -260,6 +260,7 @@ class Encoder:
             if token_id in self._names:
                 flush()
                 parts.append((self._names[token_id], ""))
+            # Control tokens that Seer does not use are dropped, as in `decode`.
             elif token_id not in self.added_ids:
                 buffer.append(token_id)
         flush()

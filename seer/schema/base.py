@@ -17,7 +17,7 @@ class Record(BaseModel):
     @classmethod
     def _name_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            known = cls.__pydantic_fields__  # as model_fields, without its cost on every record
+            known = cls.__pydantic_fields__  # model_fields would be computed for every record
             for key in data:
                 if key not in known:
                     near = difflib.get_close_matches(str(key), known, n=1)

@@ -25,7 +25,7 @@ class PageStyle(Record):
     margin_x_px: int = Field(20, ge=0)
     margin_y_px: int = Field(20, ge=0)
     fonts: tuple[str, ...] = ("DejaVuSans", "DroidSansFallback")
-    """The font chain: names of carried fonts or paths of font files; the first that has a glyph draws it."""
+    """The font chain: names of bundled fonts or paths of font files. The first font with a glyph for a character draws it."""
     font_size_pt: float = Field(9.0, ge=3, le=96)
     line_height_pt: float = Field(10.0, ge=3, le=192)
     tab_columns: int = Field(4, ge=1, le=16)
@@ -33,7 +33,7 @@ class PageStyle(Record):
     newline: Literal["break", "mark"] = "break"
     """`break`: a newline ends the line. `mark`: lines run on and a small mark shows where the source breaks."""
     breaking: Literal["unicode", "spaces"] = "unicode"
-    """`unicode`: lines may break wherever Unicode allows it. `spaces`: after white space and beside CJK only."""
+    """`unicode`: lines break wherever Unicode allows it. `spaces`: only after white space and next to CJK characters."""
     columns: int = Field(1, ge=1, le=8)
     column_gap_px: int = Field(12, ge=0)
     crop_width: bool = False
@@ -41,7 +41,7 @@ class PageStyle(Record):
     crop_last_page: bool = True
     """Cut the unused bottom of the last page."""
     snap_px: int = Field(28, ge=1, le=112)
-    """Crops land on multiples of this, so that no partial row of patches is paid for."""
+    """Cropped sides are multiples of this, so that no token is spent on a partial row of patches."""
 
     @model_validator(mode="after")
     def _text_area_is_positive(self) -> PageStyle:
@@ -164,7 +164,7 @@ class Page(Record):
         return self._encode(self)
 
     def moved(self, offset: int, **changes: Any) -> Page:
-        """The same page in a text where it starts `offset` characters later, with `changes` to other fields."""
+        """Return the same page for a text in which it starts `offset` characters later, with `changes` to other fields."""
 
         def lines(_: Page) -> list[LineBox]:
             return [
@@ -231,7 +231,7 @@ class Document(Record):
         return self
 
     def page(self, number: int) -> Page:
-        """The page with this 1-based number.
+        """Return the page with this 1-based number.
 
         Raises ValueError if there is no such page.
         """
@@ -240,13 +240,15 @@ class Document(Record):
         return self.pages[number - 1]
 
     def page_at(self, offset: int) -> Page:
-        """The page that holds the source character at `offset`.
+        """Return the page that contains the source character at `offset`.
 
-        Raises ValueError if the offset lies outside the text.
+        Raises ValueError if the offset is outside the text.
         """
         if not 0 <= offset < max(1, len(self.text)):
-            raise ValueError(f"offset {offset} lies outside the text of {len(self.text)} characters")
-        low, high = 0, len(self.pages) - 1
+            raise ValueError(
+                f"offset {offset} is outside '{self.name}': give an offset from 0 to {max(0, len(self.text) - 1)}"
+            )
+        low, high = 0, len(self.pages) - 1  # binary search for the first page that ends after `offset`
         while low < high:
             middle = (low + high) // 2
             if self.pages[middle].end > offset:

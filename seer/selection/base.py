@@ -162,6 +162,7 @@ def build_selector(
         return OraclePages(gold)
     if name == "random":
         return RandomPages(seed)
+    # These import their libraries here, because they are slow to import and the others need none.
     if name in ("bm25", "dense", "hybrid"):
         from seer.selection.lexical import BM25
 

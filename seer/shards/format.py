@@ -80,6 +80,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
         # A list column is one flat array of values and the offsets at which each row ends.
         ends = np.cumsum([0, *map(len, values)])
         flat = [value for row_values in values for value in row_values]
+        # Page numbers are in a list with 32-bit offsets, texts and images in large lists with 64-bit offsets.
         if field.type == pa.list_(pa.int32()):
             numbers = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(np.array(flat, np.int32))])
             offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends.astype(np.int32))])
@@ -177,6 +178,7 @@ _styles: dict[str, PageStyle] = {}
 def _parse_style(text: str) -> PageStyle:
     """The style from JSON, cached: most records of a set have the same one."""
     if text not in _styles:
+        # Sets with a style per record must not grow the cache without bound.
         if len(_styles) > 64:
             _styles.clear()
         _styles[text] = PageStyle.model_validate_json(text)

@@ -143,9 +143,7 @@ class ShardSet(Sequence[Trajectory]):
         for shard in self.manifest.shards:
             path = self.folder / shard.name
             if file_sha256(path) != shard.sha256:
-                raise InputError(
-                    f"'{path}' differs from what was written (sha256 does not match); build or copy it again"
-                )
+                raise InputError(f"'{path}' does not match its sha256 in the manifest; build or copy it again")
         for index in range(len(self)):
             row = self._read_row(index)
             trajectory = trajectory_of(row)

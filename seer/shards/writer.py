@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROWS_PER_SHARD = 10_000
+# A row group closes at either limit: reading one row decodes its whole group.
 _GROUP_BYTES = 1 << 20
 _GROUP_ROWS = 1024
 
@@ -95,6 +96,7 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A shard that is still open here is incomplete, for example after an exception.
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -120,6 +122,7 @@ class ShardWriter:
         if self._embed is not None:
             row["pages_png"] = list(self._embed(trajectory))
             size += sum(len(png) for png in row["pages_png"])
+        # The digest covers the conversation alone: embedding page images does not change it.
         self._digest.update(hashlib.sha256(content).digest())
         self._statistics.add(trajectory)
         self._buffer.append(row)
