@@ -34,9 +34,11 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.tensor import DTensor
 
 from seer.errors import SeerError
 from seer.storage import recover_folders, replace_folder, write_manifest, write_text
+from train.optimizer import set_learning_rate
 from train.parallel import World
 
 MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
@@ -280,8 +282,6 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 
 def dequantised(value: torch.Tensor) -> torch.Tensor:
     """A quantised moment as fp32 with the same sharding, on the CPU; any other tensor unchanged."""
-    from torch.distributed.tensor import DTensor
-
     local = local_part(value)
     if not is_quantised(local):
         return value
@@ -319,8 +319,6 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
     Optimisers create their state in their first step, so this takes one with learning rate 0 and zero gradients, which
     leaves the weights unchanged.
     """
-    from train.optimizer import set_learning_rate
-
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)

@@ -5,6 +5,8 @@ The folder has the keys of its base checkpoint, so `seer.models.checkpoint.load`
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +54,6 @@ def write_export(target: Path, weights: dict[str, torch.Tensor], base: Checkpoin
 
 def model_with(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype) -> Any:
     """A Glm4vForConditionalGeneration with these weights, cast to `dtype`. No other weights are initialised."""
-    import copy
-
     from transformers import Glm4vForConditionalGeneration
 
     clean = copy.deepcopy(config)
@@ -71,8 +71,6 @@ def model_with(weights: dict[str, torch.Tensor], config: Any, dtype: torch.dtype
 
 def export_dtype(base_path: str | Path) -> torch.dtype:
     """The type of the base checkpoint's weights according to its configuration; float32 if it names none."""
-    import json
-
     settings = json.loads((Path(base_path) / "config.json").read_text(encoding="utf-8"))
     name = settings.get("dtype") or settings.get("torch_dtype") or "float32"
     return getattr(torch, name)

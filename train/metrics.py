@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from seer.errors import ConfigError
 from seer.protocol.encoding import CLASSES
 from seer.storage import write_text
 from train.data.collate import Batch
@@ -87,8 +88,6 @@ class Wandb:
     """A log at Weights & Biases. Without a network its files stay on disk for `wandb sync`. Raises ConfigError without wandb."""
 
     def __init__(self, project: str, folder: Path, settings: Mapping[str, Any]) -> None:
-        from seer.errors import ConfigError
-
         try:
             import wandb
         except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,8 +164,6 @@ def build_run(
 
 def data_digest(datasets: Sequence[TrajectoryDataset]) -> str:
     """Sixteen hex digits that identify the training data: a hash of each set's size, digest (if it has one) and first ids."""
-    import hashlib
-
     digest = hashlib.sha256()
     for dataset in datasets:
         items = dataset.trajectories

@@ -10,6 +10,7 @@ Shapes: L tokens, n images, P patches, X bytes of a patch.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -227,8 +228,6 @@ class JsonLines(Sequence[Trajectory]):
     @property
     def digest(self) -> str:
         """sha256 of the content, as hex."""
-        import hashlib
-
         joined = hashlib.sha256()
         for item in self.items:
             joined.update(item.model_dump_json().encode())

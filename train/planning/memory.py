@@ -27,6 +27,7 @@ from torch import nn
 from train.config import ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
 from train.model import loss
 from train.model.layers import LastLayer
+from train.parallel import needs_sharding
 
 GIB = 2**30
 AGAIN = "kept: one layer again"
@@ -113,14 +114,14 @@ def plan_memory(
     `supervised_tokens` is the number of supervised tokens in one micro-batch.
     """
     tokens = config.batching.budget_tokens
-    # A packed micro-batch holds at least this many of the longest trajectories.
     per_rank = math.ceil(config.batching.global_batch / gpus)
-    together = max(1, tokens // config.batching.max_tokens) if config.batching.packing == "packed" else 1
+    # At least this many trajectories fit in a packed micro-batch, even if all of them have the maximum length.
+    per_micro_batch = max(1, tokens // config.batching.max_tokens) if config.batching.packing == "packed" else 1
     workload = Workload(
         tokens=tokens,
         vision_tokens=min(tokens, tokens if vision_tokens is None else vision_tokens),
         supervised_tokens=supervised_tokens,
-        micro_batches=math.ceil(per_rank / together),
+        micro_batches=math.ceil(per_rank / per_micro_batch),
     )
     return plan_workload(glm, config, workload, gpus=gpus)
 
@@ -143,8 +144,6 @@ def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: in
     kept = activations(skeleton, model, workload, compute)
     parts |= {f"kept: {name}": size for name, size in kept.items()}
     parts |= loss_parts(glm, workload, compute)
-    from train.parallel import needs_sharding
-
     parts |= gathered(shape, parallel, compute) if needs_sharding(parallel, gpus) else {}
     again = tuple(name for name in parts if name == AGAIN)
     kept_names = tuple(name for name in parts if name.startswith("kept: ") and name != AGAIN)
