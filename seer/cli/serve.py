@@ -96,18 +96,24 @@ def serve(
         from seer.serving.selfcheck import print_checks
 
         print_checks(served, model)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("seer.serve").setLevel(logging.INFO)
-    config = uvicorn.Config(
-        create_app(served, rules, limits, keys, system=system, selector=selector),
-        log_level="warning",
-        access_log=False,  # The server writes its own line a request, without addresses and texts.
-        timeout_graceful_shutdown=limits.drain_s,
-        server_header=False,
-    )
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{address.getsockname()[1]}/v1"
     typer.echo(f"serving '{limits.model_name}' through {served.name} at {url}", err=True)
+    app = create_app(served, rules, limits, keys, system=system, selector=selector)
+    _run_server(uvicorn, app, address, limits.drain_s)
+
+
+def _run_server(uvicorn: Any, app: Any, address: socket.socket, drain_s: int) -> None:
+    """Serve until a signal ends it; running requests may finish for `drain_s` seconds."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("seer.serve").setLevel(logging.INFO)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # The server writes its own line a request, without addresses and texts.
+        timeout_graceful_shutdown=drain_s,
+        server_header=False,
+    )
     uvicorn.Server(config).run([address])
 
 

@@ -72,6 +72,21 @@ def test_predict_with_selector_uses_the_page_budgets_of_a_matched_run(data, tmp_
     assert len(json.loads(compared.stdout)["reports"]) == 3
 
 
+@pytest.mark.parametrize("recorded", ["first", "model"])
+def test_probe_rebuilds_the_system_of_a_run_with_a_selector(data, tmp_path, recorded):
+    """Runs of earlier versions recorded the selector `model`: their name still holds the one that was used."""
+    out = tmp_path / "run"
+    chosen = ("--system", "auto", "--selector", "first", "--policy", "rounds=2")
+    assert invoke("predict", "--data", data, "--engine", "scripted", "--out", out, *chosen).exit_code == 0
+    manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert (manifest["system"], manifest["selector"]) == ("auto+first", "first")
+    assert (manifest["policy"]["mode"], manifest["policy"]["rounds"]) == ("select", 2)
+    (out / "run.json").write_text(json.dumps(manifest | {"selector": recorded}), encoding="utf-8")
+    probed = invoke("probe", out, "--data", data, "--json")
+    assert probed.exit_code == 0, probed.output
+    assert json.loads(probed.stdout.splitlines()[-1])["probes"] == 5
+
+
 def test_score_of_a_run_with_gaps_ends_with_its_own_exit_code(data, tmp_path):
     out = tmp_path / "run"
     invoke("predict", "--data", data, "--engine", "scripted", "--out", out)
