@@ -1,19 +1,20 @@
-"""How fast pages are made, beside what people use today.
+"""Time from text to PNG pages, compared with the tools people use today.
 
     python scripts/bench/bench_render.py            # the whole table, some minutes
     python scripts/bench/bench_render.py --quick    # the same keys on fewer pages, under 50 s
 
-Texts are LongBench samples in English, Chinese and code, found at ../shared/data or at $SEER_SHARED_DATA. Each road
-starts from a text and ends with PNG bytes, in one process. Times are processor time, child processes included, so
-that they mean one core whatever else runs on the machine; the best of a few rounds counts:
+Texts are LongBench samples in English, Chinese and code, found at ../shared/data or at $SEER_SHARED_DATA. Each path
+starts from a text and ends with PNG bytes, in one process. Times are processor time including child processes, so that
+they mean one core whatever else runs on the machine; the best of a few rounds counts:
 
-    direct            layout, cached glyph bitmaps, PNG: seer's own
+    direct            Seer's own: layout, cached glyph bitmaps, PNG
     pdf + pdfium      the same layout through a reportlab canvas, drawn by pypdfium2
     pdf + poppler     the same PDF, drawn by pdf2image
     baseline          reportlab Paragraph and SimpleDocTemplate, drawn by pdf2image, saved by Pillow: thirty source
                       lines a Paragraph, joined by <br/>, as public renderers for such models do today
-    baseline, by line the same with one Paragraph a source line, the kindest way to use it
+    baseline, by line the same with one Paragraph a source line, its fastest use
 
+pdf2image needs poppler's command-line tools. Without them its three paths are left out, and their figures are null.
 The last line of output is JSON with the figures that are tracked.
 """
 
@@ -27,6 +28,7 @@ import math
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -40,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 TASKS = {"en": "gov_report", "zh": "vcsum", "code": "lcc"}
-"""Which LongBench task stands for which kind of text."""
+"""The LongBench task that provides each type of text."""
 
 
 def main() -> None:
@@ -57,14 +59,18 @@ def main() -> None:
     figures: dict[str, Any] = {"bench": "render"}
     direct = {kind: measure_direct(documents, rounds) for kind, documents in texts.items()}
     print_direct(direct)
-    roads = {kind: measure_roads(texts[kind], kind, rounds=2 if arguments.quick else 3) for kind in texts}
-    print_roads(roads)
-    figures |= {f"{kind}_ms_per_page": roads[kind]["direct"] for kind in ("en", "zh", "code")}
+    has_poppler = shutil.which("pdftoppm") is not None
+    if not has_poppler:
+        print("\npoppler is not installed (pdftoppm): the paths through pdf2image are left out, their figures are null")
+    rounds = 2 if arguments.quick else 3
+    paths = {kind: measure_paths(texts[kind], kind, rounds, has_poppler=has_poppler) for kind in texts}
+    print_paths(paths)
+    figures |= {f"{kind}_ms_per_page": paths[kind]["direct"] for kind in ("en", "zh", "code")}
     figures["layout_en_ms_per_page"] = direct["en"]["layout"]
-    figures["baseline_en_ms_per_page"] = roads["en"]["baseline"]
-    figures["speedup_en"] = roads["en"]["baseline"] / roads["en"]["direct"]
-    figures["speedup_zh"] = roads["zh"]["baseline"] / roads["zh"]["direct"]
-    figures["pdf_speedup_en"] = roads["en"]["baseline"] / roads["en"]["pdf + pdfium"]
+    figures["baseline_en_ms_per_page"] = paths["en"].get("baseline")
+    figures["speedup_en"] = speedup(paths["en"], "direct")
+    figures["speedup_zh"] = speedup(paths["zh"], "direct")
+    figures["pdf_speedup_en"] = speedup(paths["en"], "pdf + pdfium")
     print_processes("\n".join(texts["en"]), processes=(1, 2), copies=2 if arguments.quick else 8)
     peaks = print_scaling((100, 10_000) if arguments.quick else (10, 100, 1_000, 10_000), quick=arguments.quick)
     figures["peak_mb_100_pages"], figures["peak_mb_10000_pages"] = peaks[100], peaks[10_000]
@@ -83,7 +89,7 @@ def sample_contexts(kind: str) -> list[str]:
 
 
 def sample_documents(kind: str, pages: int) -> list[str]:
-    """Whole documents that make about that many pages together."""
+    """Whole documents that together have about that many pages."""
     chars = pages * {"en": 9000, "zh": 4300, "code": 3300}[kind]
     documents: list[str] = []
     for context in itertools.cycle(sample_contexts(kind)):
@@ -94,7 +100,7 @@ def sample_documents(kind: str, pages: int) -> list[str]:
 
 
 def best(rounds: int, run: Callable[[], Any]) -> tuple[float, Any]:
-    """(processor seconds of the quickest round, what the last one returned)."""
+    """(processor seconds of the fastest round, result of the last one)."""
     seconds = []
     for _ in range(rounds):
         start = processor_seconds()
@@ -104,16 +110,16 @@ def best(rounds: int, run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def processor_seconds() -> float:
-    """Processor time that this process and its finished children have spent."""
+    """Processor time used by this process and its finished children."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-# ── The direct road ──────────────────────────────────────────────────────────────────────────────
+# ── The direct path ──────────────────────────────────────────────────────────────────────────────
 
 
 def measure_direct(texts: list[str], rounds: int) -> dict[str, float]:
-    """Milliseconds a page for each step, cold and warm, and bytes a page."""
+    """Milliseconds a page of each step, cold and warm, and bytes a page."""
     from seer.rendering import png_bytes, render_text
     from seer.rendering.drawing.raster import atlas_for
 
@@ -140,7 +146,7 @@ def measure_direct(texts: list[str], rounds: int) -> dict[str, float]:
 
 
 def smallest_png(image: Any) -> int:
-    """Bytes of the smallest PNG that Pillow writes of it, however slowly."""
+    """Bytes of the smallest PNG that Pillow can write of the image, at any speed."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -157,44 +163,45 @@ def print_direct(direct: dict[str, dict[str, float]]) -> None:
         print(f"{row['size_ratio']:11.2f}")
 
 
-# ── All roads ──────────────────────────────────────────────────────────────────────────────
+# ── All paths ──────────────────────────────────────────────────────────────────────────────
 
 
-def measure_roads(texts: list[str], kind: str, rounds: int) -> dict[str, float]:
-    """Milliseconds a page of each road, text to PNG; the best of the rounds.
+def measure_paths(texts: list[str], kind: str, rounds: int, *, has_poppler: bool) -> dict[str, float]:
+    """Milliseconds a page of each path, text to PNG; the best of the rounds.
 
-    A machine that others share is quick for some seconds and slow for others: the roads take turns, so that all meet
-    both. The direct road's rounds are the shortest by far, so it has some before each of the others'.
+    A shared machine is fast in some seconds and slow in others: the paths take turns, so that all meet both. A round of
+    the direct path is by far the shortest, so several of its rounds precede each round of another path.
     """
     from seer.rendering import png_bytes, render_text
     from seer.rendering.drawing.reportlab import Engine, pdf_bytes, rasterise
 
-    def canvas_road(text: str, engine: Engine) -> int:
+    def through_canvas(text: str, engine: Engine) -> int:
         return len(
             [png_bytes(image) for image in rasterise(pdf_bytes(render_text(text), compress=False), engine=engine)]
         )
 
-    roads: dict[str, Callable[[str], int]] = {
-        "pdf + pdfium": lambda text: canvas_road(text, "pdfium"),
-        "pdf + poppler": lambda text: canvas_road(text, "poppler"),
-        "baseline": lambda text: paragraph_road(text, kind, lines_together=30),
-        "baseline, by line": lambda text: paragraph_road(text, kind, lines_together=1),
-    }
+    paths: dict[str, Callable[[str], int]] = {"pdf + pdfium": lambda text: through_canvas(text, "pdfium")}
+    if has_poppler:
+        paths |= {
+            "pdf + poppler": lambda text: through_canvas(text, "poppler"),
+            "baseline": lambda text: through_paragraphs(text, kind, lines_together=30),
+            "baseline, by line": lambda text: through_paragraphs(text, kind, lines_together=1),
+        }
 
-    def direct_road(text: str) -> int:
+    def directly(text: str) -> int:
         return sum(1 for page in render_text(text) if page.png())
 
-    milliseconds = dict.fromkeys(("direct", *roads), math.inf)
+    milliseconds = dict.fromkeys(("direct", *paths), math.inf)
     for _ in range(rounds):
-        for name, road in roads.items():
-            for turn, run, repeats in (("direct", direct_road, 4), (name, road, 1)):
+        for name, path in paths.items():
+            for turn, run, repeats in (("direct", directly, 4), (name, path, 1)):
                 seconds, pages = best(repeats, lambda run=run: sum(map(run, texts)))
                 milliseconds[turn] = min(milliseconds[turn], seconds * 1e3 / pages)
     return milliseconds
 
 
-def paragraph_road(text: str, kind: str, lines_together: int) -> int:
-    """What people use today. Returns the number of pages."""
+def through_paragraphs(text: str, kind: str, lines_together: int) -> int:
+    """Render as public tools do today. Returns the number of pages."""
     from pdf2image import convert_from_bytes
     from reportlab.lib.styles import ParagraphStyle
     from reportlab.pdfbase import pdfmetrics
@@ -219,12 +226,17 @@ def paragraph_road(text: str, kind: str, lines_together: int) -> int:
     return len(images)
 
 
-def print_roads(roads: dict[str, dict[str, float]]) -> None:
-    print(f"\n{'text to PNG, ms a page':24}" + "".join(f"{kind:>10}" for kind in roads) + f"{'x baseline, en':>17}")
-    for name in roads["en"]:
-        row = {kind: roads[kind][name] for kind in roads}
-        ratio = roads["en"]["baseline"] / row["en"]
-        print(f"{name:24}" + "".join(f"{row[kind]:10.1f}" for kind in roads) + f"{ratio:17.1f}")
+def speedup(paths: dict[str, float], name: str) -> float | None:
+    """How many times faster a path is than the baseline; None without a baseline."""
+    return paths["baseline"] / paths[name] if "baseline" in paths else None
+
+
+def print_paths(paths: dict[str, dict[str, float]]) -> None:
+    print(f"\n{'text to PNG, ms a page':24}" + "".join(f"{kind:>10}" for kind in paths) + f"{'x baseline, en':>17}")
+    for name in paths["en"]:
+        ratio = speedup(paths["en"], name)
+        row = "".join(f"{paths[kind][name]:10.1f}" for kind in paths)
+        print(f"{name:24}{row}" + ("" if ratio is None else f"{ratio:17.1f}"))
 
 
 # ── Scaling ──────────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +260,7 @@ def print_processes(text: str, processes: tuple[int, ...], copies: int) -> None:
 
 
 def print_scaling(counts: tuple[int, ...], *, quick: bool) -> dict[int, float]:
-    """Time and peak memory of streaming that many pages, each in a process of its own. Returns MB by page count."""
+    """Time and peak memory of streaming that many pages, each in a separate process. Returns MB by page count."""
     every = 10 if quick else 1
     note = ", one page in ten drawn" if quick else ""
     print(f"\n{'pages streamed':16}{'seconds':>9}{'ms a page':>11}{'peak MB':>9}   (text to PNG{note})")
@@ -278,7 +290,7 @@ def stream_pages(count: int, draw_every: int) -> dict[str, float]:
 
 
 def peak_mb() -> float:
-    """The most memory this process has held. Linux's own figure leaves out what the parent held before the fork."""
+    """Peak memory of this process in MB. VmHWM excludes memory that the parent held before the fork."""
     status = Path("/proc/self/status")
     if status.is_file():
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024  # type: ignore[index]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,33 @@ def test_every_bench_has_a_quick_form():
     assert found
     for path in found:
         assert '"--quick"' in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("bench", sorted(SCRIPTS.glob("bench_*.py")), ids=lambda path: path.stem)
+def test_bench_prints_its_help(bench):
+    done = subprocess.run([sys.executable, bench, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--quick" in done.stdout
+
+
+def test_bench_render_without_poppler_leaves_its_paths_out(tmp_path, shared_data):
+    """A machine without pdftoppm: the other paths are measured, the figures that need it are null."""
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SEER_SHARED_DATA": str(shared_data)}
+    program = textwrap.dedent(
+        """
+        import runpy, sys
+        bench = runpy.run_path(sys.argv[1])
+        bench["sample_documents"].__globals__["sample_documents"] = lambda kind, pages: ["Some text.\\n" * 40]
+        bench["main"].__globals__["print_scaling"] = lambda counts, quick: dict.fromkeys((100, 10_000), 0.0)
+        bench["main"].__globals__["print_processes"] = lambda *arguments, **options: None
+        sys.argv = ["bench_render.py", "--quick"]
+        bench["main"]()
+        """
+    )
+    command = [sys.executable, "-c", program, SCRIPTS / "bench_render.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "poppler is not installed" in done.stdout
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["en_ms_per_page"] > 0
+    assert figures["speedup_en"] is figures["baseline_en_ms_per_page"] is None

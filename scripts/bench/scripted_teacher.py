@@ -2,7 +2,7 @@
 
 It uses little CPU time, because it runs on the same machine as the measured build.
 
-    python scripts/scripted_teacher.py 0.05      # prints its address; when stdin closes, prints its log and exits
+    python scripts/bench/scripted_teacher.py 0.05      # prints its address; when stdin closes, prints its log and exits
 """
 
 from __future__ import annotations
