@@ -34,7 +34,7 @@ from seer.web.tables import (
 )
 from seer.web.trace import trace_html, write_trace
 from train.config import LossWeights
-from train.data.dataset import Recipe, Rejection, make_sample
+from train.data.dataset import Recipe, RejectedTrajectory, make_sample
 from train.data.inspection import to_html as inspection_html
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -189,7 +189,7 @@ def inspection(hostile: Payloads) -> str:
     recipe = Recipe(small_encoder(), PixelScaling((0.5,) * 3, (0.5,) * 3), LossWeights(), 10_000)
     trajectory = conversation(hostile)
     hostile.made = [payload for payload in hostile.made if not payload.endswith(" accepted answer")]  # not encoded
-    rejection = Rejection(hostile("rejected id"), hostile("reason"), hostile("detail"))  # type: ignore[arg-type]
+    rejection = RejectedTrajectory(hostile("rejected id"), hostile("reason"), hostile("detail"))  # type: ignore[arg-type]
     return inspection_html([make_sample(trajectory, recipe), rejection], recipe.encoder)
 
 
