@@ -65,18 +65,18 @@ def test_load_config_rejects_missing_or_broken_file(tmp_path):
         load_config(Outer, tmp_path)
 
 
-def test_records_are_frozen_and_refuse_unknown_keys():
+def test_record_is_frozen_and_rejects_unknown_keys():
     with pytest.raises(ValueError, match="frozen"):
         ReadingPolicy().rounds = 3
     with pytest.raises(ValueError, match="did you mean 'font_size_pt'"):
         PageStyle(font_size=9)
 
 
-def test_a_style_without_room_for_text_is_refused():
+def test_page_style_rejects_margins_without_room_for_text():
     with pytest.raises(ValueError, match="make the page larger or the margins smaller"):
         PageStyle(page_width_px=28, margin_x_px=20)
 
 
-def test_a_style_is_known_by_what_it_draws():
+def test_page_style_digest_ignores_the_name():
     assert PageStyle(name="a").digest == PageStyle(name="b").digest
     assert PageStyle().digest != PageStyle(font_size_pt=8).digest
