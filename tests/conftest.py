@@ -1,4 +1,4 @@
-"""Fixtures for every test: the shared real data (skipped where absent) and one small real checkpoint a session."""
+"""Fixtures for all tests: the shared real data (tests skip without it) and one small real checkpoint a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# threads that wait for work sleep, so that tests on a busy machine do not slow each other many times over
+# waiting threads sleep, so that tests on a busy machine do not slow each other down
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -33,7 +33,7 @@ def small_checkpoint_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_checkpoint(small_checkpoint_dir: Path):
-    """The same, loaded."""
+    """The small checkpoint, loaded."""
     from seer.models.checkpoint import load
 
     return load(small_checkpoint_dir, device="cpu")

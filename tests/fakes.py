@@ -1,4 +1,4 @@
-"""Small stand-ins: documents whose pages are quick to draw, and an encoder without a checkpoint."""
+"""Small stand-ins: documents with pages that are fast to draw, and an encoder without a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from seer.schema import Document, Page, PageStyle
 
 
 def draw_noise(page: Page) -> np.ndarray:
-    """A grey picture that only the page's content decides."""
+    """A grey image that depends only on the page's content."""
     seed = int(page.content_hash[:8], 16)
     return np.random.default_rng(seed).integers(0, 256, (page.height_px, page.width_px), np.uint8)
 
 
 def make_document(texts: list[str], width_px: int = 112, height_px: int = 84, name: str = "fake") -> Document:
-    """A document with one page for each text."""
+    """A document with one page a text."""
     pages, start = [], 0
     for number, text in enumerate(texts, 1):
         digest = hashlib.sha256(f"{number}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Servers over real sockets: a small OpenAI-compatible one that answers, or fails, as it is told; one of any application."""
+"""Servers over real sockets: a scripted OpenAI-compatible one, and one for any ASGI application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Say:
-    """One reply: a text, or a fault."""
+    """One scripted reply: a text or a fault."""
 
     text: str = ""
     status: int = 200
@@ -25,9 +25,9 @@ class Say:
     hang_up: bool = False
     wait_s: float = 0.0
     break_after: int | None = None
-    """A stream that breaks off after so many pieces."""
+    """Break the stream off after this many pieces."""
     whole: bool = False
-    """A server that does not stream, even when asked."""
+    """Do not stream, even if the request asks for it."""
 
 
 Script = Callable[[dict[str, Any], int], Say]
@@ -55,7 +55,7 @@ class Listener(ThreadingHTTPServer):
 
     @contextmanager
     def counted(self, body: dict[str, Any], headers: dict[str, str]) -> Iterator[int]:
-        """The number of this request, which is under way until the block ends."""
+        """Count a request as running until the block ends; yields its number."""
         with self._lock:
             number = len(self.told.asked)
             self.told.asked.append(body)
@@ -159,7 +159,7 @@ def serve(script: Script, card: dict[str, Any] | None = None, tokenize: Tokenize
 
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
-    """The address of a real server of this application on a free port, in a thread of its own."""
+    """Run an application on a free port in a thread; yields its address."""
     import uvicorn
 
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", access_log=False))

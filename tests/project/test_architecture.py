@@ -1,4 +1,4 @@
-"""The house's rules, read off the code: which way imports run, and what stays out of a quick start."""
+"""The rules of the structure: the direction of imports, a fast start, small files and folders, used dependencies."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def roots(modules: set[str]) -> set[str]:
     return {module.split(".")[0] for module in modules}
 
 
-def test_imports_run_one_way():
+def test_packages_import_in_one_direction():
     """data_pipeline → seer ← train."""
     for package in PACKAGES:
         assert sources(package), package
@@ -95,29 +95,75 @@ def test_seer_package_imports_only_lower_layers():
 
 
 @pytest.mark.parametrize("package", ["seer", "data_pipeline"])
-def test_heavy_libraries_are_imported_where_they_are_used(package):
+def test_modules_import_heavy_libraries_only_inside_functions(package):
     for path in sources(package):
         assert not roots(top_level_imports_of(path)) & set(HEAVY), f"{path} imports a heavy library at its top"
 
 
 @pytest.mark.parametrize("module", ["seer", "seer.cli.main", "train.cli", "data_pipeline.cli"])
-def test_a_quick_start_pulls_in_nothing_heavy(module):
+def test_command_line_import_loads_no_heavy_library(module):
     code = f"import {module}, sys; print(*sorted({{m.split('.')[0] for m in sys.modules}} & set({HEAVY!r})))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == ""
 
 
-def test_no_imports_go_in_circles():
-    named = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-        for package in PACKAGES
-        for path in sources(package)
-        if path.name != "__init__.py"
-    }
-    graph = {name: top_level_imports_of(path) & set(named) for name, path in named.items()}
-    assert any(graph.values())
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name; a package by the name of its folder."""
+    paths = [path for package in PACKAGES for path in sources(package)]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def project_imports_of(path: Path, known: dict[str, Path]) -> set[str]:
+    """The project's modules that a file imports at any depth: deferred imports and those for type checkers included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in submodules}
+    return found & set(known)
+
+
+def test_imports_form_no_circle():
+    known = modules()
+    graph = {name: project_imports_of(path, known) - {name} for name, path in known.items()}
+    assert sum(map(len, graph.values())) > 500
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
+
+# ── Sizes ────────────────────────────────────────────────────────────────────────────────────────
+
+MAX_LINES = 400
+MAX_MODULES = 14
+
+
+def test_files_stay_short():
+    folders = ("seer", "train", "data_pipeline", "scripts", "tests")
+    lines = {
+        path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert len(lines) > 300
+    long = {str(path): count for path, count in lines.items() if count > MAX_LINES}
+    assert not long, f"more than {MAX_LINES} lines; split by role: {long}"
+
+
+def test_folders_hold_few_modules():
+    counts: dict[Path, int] = {}
+    for path in modules().values():
+        if path.name != "__init__.py":
+            counts[path.parent] = counts.get(path.parent, 0) + 1
+    crowded = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MAX_MODULES}
+    assert not crowded, f"more than {MAX_MODULES} modules; make packages of them: {crowded}"
+
+
+def test_root_of_seer_holds_few_modules():
+    assert len([path for path in (ROOT / "seer").glob("*.py") if path.name != "__init__.py"]) <= 8
+
+
+# ── Dependencies ─────────────────────────────────────────────────────────────────────────────────
 
 INSTALLED_AS = {"pillow": "PIL", "prometheus-client": "prometheus_client", "lm-eval": "lm_eval"}
 NOT_IMPORTED = {
@@ -129,7 +175,7 @@ NOT_IMPORTED = {
 }
 
 
-def test_every_dependency_is_used():
+def test_pyproject_lists_only_used_dependencies():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: listed for name, listed in project["optional-dependencies"].items() if name not in ("dev", "docs")}
     declared = {re.split(r"[\[<>=]", one)[0] for one in sum(extras.values(), project["dependencies"])} - {"seer-vlm"}
@@ -138,5 +184,5 @@ def test_every_dependency_is_used():
     assert unused == set(NOT_IMPORTED)
 
 
-def test_no_module_is_called_train():
+def test_no_file_is_named_train_py():
     assert not list(ROOT.glob("*/train.py"))

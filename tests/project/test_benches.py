@@ -1,4 +1,4 @@
-"""`scripts/bench_all.sh`: all benches in one run, whatever one of them does; figures stand beside their machine."""
+"""`scripts/bench_all.sh`: one run of all benches, whichever of them fail, with the machine noted beside the figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(benches: Path, out: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_failing_bench_is_named_and_the_others_run(benches, tmp_path):
+def test_run_benches_names_failing_bench_and_runs_the_others(benches, tmp_path):
     out = tmp_path / "out"
     done = run(benches, out)
     assert done.returncode == 1
@@ -50,7 +50,7 @@ def test_a_failing_bench_is_named_and_the_others_run(benches, tmp_path):
     assert "| | ms.a page | 1.235 |" in table and "| **bench_bad** | | exit code 1 |" in table
 
 
-def test_some_benches_by_name_and_whole(benches, tmp_path):
+def test_run_benches_by_name_runs_full_forms(benches, tmp_path):
     done = run(benches, tmp_path / "out", "bench_good", "--full")
     assert done.returncode == 0, done.stderr
     (good,) = (json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines())
@@ -58,13 +58,13 @@ def test_some_benches_by_name_and_whole(benches, tmp_path):
     assert "| a table |" in done.stdout
 
 
-def test_an_unknown_bench_is_refused(benches, tmp_path):
+def test_run_benches_rejects_unknown_name(benches, tmp_path):
     done = run(benches, tmp_path / "out", "bench_god")
     assert done.returncode == 2
     assert "no bench bench_god in" in done.stderr and "bench_bad, bench_good, bench_mute" in done.stderr
 
 
-def test_every_bench_has_a_quick_form():
+def test_every_bench_has_a_quick_option():
     found = sorted(SCRIPTS.glob("bench_*.py"))
     assert found
     for path in found:

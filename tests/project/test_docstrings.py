@@ -23,18 +23,18 @@ WITH_EXAMPLES = [
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_are_true(name):
+def test_docstring_examples_run_and_match(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted and not result.failed
 
 
-def test_readme_and_the_package_show_the_same_example():
+def test_readme_example_equals_package_docstring():
     example, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     assert textwrap.indent(example, "    ").strip() in seer.__doc__
 
 
 @pytest.mark.parametrize("name", ["seer", "seer.rendering"])
-def test_what_is_imported_at_first_use_is_known_to_type_checkers(name):
+def test_lazy_exports_are_visible_to_type_checkers(name):
     module = importlib.import_module(name)
     known = {
         alias.name: node.module

@@ -1,4 +1,4 @@
-"""scripts/environment.sh: what it asks pip for, and what it says, with a stand-in for Python and pip."""
+"""scripts/environment.sh: its calls of pip and its messages, with a stand-in for Python and pip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ esac
 
 
 class House:
-    """A checkout with only this script, and an environment whose Python notes what it is asked."""
+    """A checkout that holds only this script, and an environment whose Python records its arguments."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -57,7 +57,7 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def test_it_installs_once_and_says_nothing_of_a_build_that_went_well(house: House) -> None:
+def test_environment_installs_once_and_prints_nothing_on_success(house: House) -> None:
     done = house.source()
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "ready" and not done.stderr
     assert "-e .[model,train]" in house.read("calls") and not house.read("held")
@@ -65,7 +65,7 @@ def test_it_installs_once_and_says_nothing_of_a_build_that_went_well(house: Hous
     assert again.stdout == "ready\n" and not house.read("calls")
 
 
-def test_what_pip_said_is_shown_where_it_failed_and_it_is_tried_again(house: House) -> None:
+def test_environment_shows_pip_output_on_failure_and_retries(house: House) -> None:
     for _ in range(2):
         failed = house.source(pip_ends=1)
         assert failed.returncode == 1 and "ready" not in failed.stdout
@@ -73,18 +73,18 @@ def test_what_pip_said_is_shown_where_it_failed_and_it_is_tried_again(house: Hou
         assert failed.stderr.splitlines()[-1].startswith("error: pip could not install seer-vlm[model,train]")
 
 
-def test_cpu_builds_of_torch_and_torchvision_stay(house: House) -> None:
+def test_environment_keeps_cpu_builds_of_torch_and_torchvision(house: House) -> None:
     done = house.source("numpy==2.3.1\ntorch==2.13.0+cpu\ntorchvision==0.28.0+cpu\n")
     assert done.returncode == 0, done.stderr
     assert house.read("held") == "torch==2.13.0+cpu\ntorchvision==0.28.0+cpu\n"
 
 
-def test_a_cuda_build_may_be_replaced(house: House) -> None:
+def test_environment_may_replace_a_cuda_build(house: House) -> None:
     assert house.source("torch==2.13.0\ntorchvision==0.28.0\n").returncode == 0
     assert not house.read("held")
 
 
-def test_a_cpu_build_of_torch_alone_is_refused_with_what_helps(house: House) -> None:
+def test_environment_rejects_cpu_torch_without_torchvision(house: House) -> None:
     refused = house.source("torch==2.13.0+cpu\ntorchvision==0.28.0\n")
     assert refused.returncode == 2 and "ready" not in refused.stdout
     assert "install torchvision's CPU build beside it" in refused.stderr and "venv/bin/pip" in refused.stderr

@@ -1,4 +1,4 @@
-"""A full disk, a folder that cannot be written, a clock that jumps: every command ends in one clear line, or is not moved.
+"""A full disk, an unwritable folder, a jumping clock: every command ends with one clear error, or is unaffected.
 
 What a fault leaves behind is never taken for whole: the same command, run again, ends as if nothing had happened. A
 limit on the size of files stands for the full disk; it holds for libraries that write outside of Python as well.
@@ -36,9 +36,9 @@ class Command:
     arguments: tuple[str, ...]
     """Without --out."""
     is_finished: Callable[[Path], bool]
-    """Whether what stands in a folder is taken for whole."""
+    """True if a folder's content counts as complete."""
     written: tuple[str, ...]
-    """Patterns of what equal runs write alike."""
+    """Patterns of the files that equal runs write with equal bytes."""
 
 
 def build(folder: Path) -> Command:
@@ -113,7 +113,7 @@ def contents(command: Command, out: Path) -> dict[str, bytes]:
 
 
 def check_said(said: str, *words: str) -> None:
-    """One error, in the last line; what stands before is progress."""
+    """The last line is the only error; lines before it show progress."""
     *before, last = said.strip().splitlines()
     assert last.startswith("error: "), said
     assert not any(line.startswith("error: ") or "Traceback" in line for line in before), said
@@ -122,7 +122,7 @@ def check_said(said: str, *words: str) -> None:
 
 @contextlib.contextmanager
 def full_disk(free_bytes: int) -> Iterator[None]:
-    """No file may grow past so many bytes."""
+    """Limit every file to this many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free_bytes, hard))
     try:
@@ -132,8 +132,8 @@ def full_disk(free_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.7])
-def test_a_full_disk(command, share, tmp_path, monkeypatch, capsys):
-    """Nothing can be written, or the larger files cannot."""
+def test_command_on_full_disk_reports_one_error_and_recovers(command, share, tmp_path, monkeypatch, capsys):
+    """Either nothing can be written, or the larger files cannot."""
     assert run(command, tmp_path / "undisturbed", monkeypatch) == 0
     capsys.readouterr()
     largest = max(path.stat().st_size for path in (tmp_path / "undisturbed").rglob("*"))
@@ -146,14 +146,14 @@ def test_a_full_disk(command, share, tmp_path, monkeypatch, capsys):
     assert contents(command, tmp_path / "out") == contents(command, tmp_path / "undisturbed")
 
 
-def test_a_folder_that_cannot_be_written(command, tmp_path, monkeypatch, capsys):
+def test_command_with_unwritable_folder_reports_one_error(command, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("in the way")
     assert run(command, tmp_path / "file" / "out", monkeypatch) != 0
     check_said(capsys.readouterr().err, "file")
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_a_clock_that_jumps(command, tmp_path, monkeypatch):
+def test_command_with_jumping_clock_writes_equal_results(command, tmp_path, monkeypatch):
     assert run(command, tmp_path / "undisturbed", monkeypatch) == 0
     generator = random.Random(0)
 
