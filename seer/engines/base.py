@@ -267,12 +267,25 @@ def split_reasoning(parts: Sequence[tuple[str, str]]) -> tuple[str, str, bool]:
 class Engine(Protocol):
     """Requests in, generations out, in the same order."""
 
-    name: str
-    encoder: Encoder | None
-    """None if a remote server counts the tokens."""
-    constrains: bool
-    """True if a select call is grammatical and in range by construction."""
-    max_positions: int
+    @property
+    def name(self) -> str:
+        """The engine's name: hf, vllm, openai or scripted."""
+        ...
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """Encodes prompts and counts their tokens; None if only a remote server can."""
+        ...
+
+    @property
+    def constrains(self) -> bool:
+        """True if a select call is grammatical and in range by construction."""
+        ...
+
+    @property
+    def max_positions(self) -> int:
+        """Positions of one request: prompt and new tokens together."""
+        ...
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer every request. A failed one has finish "error" and carries its error; nothing is raised for it."""
@@ -287,8 +300,10 @@ class Engine(Protocol):
 class ConcurrentEngine(Protocol):
     """An engine that serves many sessions at once; each continues as soon as its own request is answered."""
 
-    max_concurrent: int
-    """Requests that are worth running at once; further ones only wait."""
+    @property
+    def max_concurrent(self) -> int:
+        """Requests that are worth running at once; further ones only wait."""
+        ...
 
     async def generate_one(self, request: Request) -> Generation:
         """Answer one request. May be awaited from any event loop; cancelling it cancels the request."""

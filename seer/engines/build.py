@@ -12,10 +12,13 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seer.engines.base import ConcurrentEngine, Engine
 from seer.errors import InputError
+
+if TYPE_CHECKING:
+    from seer.engines.openai.engine import OpenAIEngine
 
 NO_MODEL = (
     "no model given; pass --model DIR with a GLM-4V-family checkpoint "
@@ -50,7 +53,7 @@ def build_engine(
     device: str = "auto",
     default: str = "hf",
     **options: Any,
-) -> Any:
+) -> Engine:
     """Build an engine.
 
     Args:
@@ -65,7 +68,7 @@ def build_engine(
     Raises InputError if a name or option is unknown or missing, or if the options contradict each other; ModelError
     if the checkpoint is unusable.
     """
-    builders: dict[str, Callable[..., Any]] = {"hf": _hf, "scripted": _scripted, "vllm": _vllm, "openai": _openai}
+    builders: dict[str, Callable[..., Engine]] = {"hf": _hf, "scripted": _scripted, "vllm": _vllm, "openai": _openai}
     chosen = choose_engine(name, base_url=base_url, replicas=replicas, default=default)
     if chosen not in builders:
         raise InputError(f"no engine '{chosen}'; known: {', '.join(builders)}")
@@ -109,17 +112,19 @@ def parse_engine_arguments(pairs: Sequence[str] | None) -> dict[str, Any]:
 # ── One builder an engine ────────────────────────────────────────────────────────────────────────
 
 
-def _hf(model: str | None, *, device: str = "auto", dtype: str = "auto", **options: Any) -> Any:
+def _hf(
+    model: str | None, *, device: str = "auto", dtype: str = "auto", attention: str = "sdpa", **options: Any
+) -> Engine:
     if model is None:
         raise InputError(NO_MODEL)
     from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
 
     _check_options("hf", HFEngine, options)
-    return HFEngine(load(model, device=device, dtype=dtype), **options)
+    return HFEngine(load(model, device=device, dtype=dtype, attention=attention), **options)
 
 
-def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
+def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Engine:
     if model is None:
         raise InputError(NO_MODEL)
     if device != "auto":
@@ -129,7 +134,7 @@ def _vllm(model: str | None, *, device: str = "auto", **options: Any) -> Any:
     return VLLMEngine(model, **options)
 
 
-def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> Any:
+def _openai(model: str | None, *, base_url: str | None = None, device: str = "auto", **options: Any) -> OpenAIEngine:
     if base_url is None:
         raise InputError("the openai engine needs an address: --base-url http://localhost:8000/v1")
     from seer.engines.openai.engine import OpenAIEngine
@@ -142,7 +147,7 @@ def _openai(model: str | None, *, base_url: str | None = None, device: str = "au
     return OpenAIEngine(base_url, model, **options)
 
 
-def _replicated(replicas: str, model: str | None, **options: Any) -> Any:
+def _replicated(replicas: str, model: str | None, **options: Any) -> Engine:
     from seer.engines.replicas import ReplicatedEngine
 
     addresses = [address.strip() for address in replicas.split(",") if address.strip()]
@@ -151,7 +156,7 @@ def _replicated(replicas: str, model: str | None, **options: Any) -> Any:
     return ReplicatedEngine([_openai(model, base_url=address, **options) for address in addresses])
 
 
-def _scripted(model: str | None, **_: Any) -> Any:
+def _scripted(model: str | None, **_: Any) -> Engine:
     from seer.engines.scripted import ScriptedEngine
 
     if model is None:

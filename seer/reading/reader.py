@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from seer.engines.base import ConcurrentEngine, Engine, Generation, Request
 from seer.errors import EngineError
@@ -129,15 +130,14 @@ class Reader:
         self.engine, self.selector, self.policy = engine, selector, policy or ReadingPolicy()
 
     @classmethod
-    def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: object) -> Reader:
-        """A reader with a local GLM-4V-family checkpoint on transformers; `options` are those of `checkpoint.load`.
+    def from_checkpoint(cls, path: str | Path, policy: ReadingPolicy | None = None, **options: Any) -> Reader:
+        """A reader with a local GLM-4V-family checkpoint on transformers; `options` are those of `build_engine`.
 
-        Raises ModelError if the checkpoint lacks a file, a token or a setting.
+        Raises ModelError if the checkpoint lacks a file, a token or a setting, and InputError for an unknown option.
         """
-        from seer.engines.hf.engine import HFEngine
-        from seer.models.checkpoint import load
+        from seer.engines.build import build_engine
 
-        return cls(HFEngine(load(path, **options)), policy=policy)  # type: ignore[arg-type]
+        return cls(build_engine("hf", model=str(path), **options), policy=policy)
 
     def ask(
         self, document: Document, question: str, on_step: OnStep | None = None, on_text: OnText | None = None
