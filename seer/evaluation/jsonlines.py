@@ -1,4 +1,4 @@
-"""Reading JSON lines that people and other programs wrote: every fault is named with its place."""
+"""Reader for JSON-lines files written by people and other programs; every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from seer.errors import InputError
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object of a file, behind its place in words ("'labels.jsonl', line 3"). Empty lines are passed over.
+    """Yield each object of a file together with its location, such as `'labels.jsonl', line 3`. Skips empty lines.
 
-    Raises InputError: no such file, not readable, not UTF-8, a line that is no JSON object.
+    Raises InputError if the file does not exist, cannot be read as UTF-8, or has a line that is not a JSON object.
     """
     try:
-        # Split at "\n" alone: a text may hold other line separators, such as U+2028, unescaped.
+        # Split at "\n" only: a text may contain other line separators, such as U+2028, unescaped.
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         raise InputError(f"no file at '{path}'; give the path of a file of JSON lines") from None

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError, ModelError
-from seer.evaluation.analysis.runs import Run, load_run
+from seer.evaluation.analysis.scored_run import ScoredRun, load_run
 from seer.evaluation.analysis.selections import count_invalid
 from seer.evaluation.benchmarks.custom import FILE_NAME
 from seer.evaluation.benchmarks.longbench import read_data
-from seer.evaluation.runs.longbench import PredictOptions
-from seer.evaluation.runs.variants import Engines, Progress, Variant, no_progress, run_variant
-from seer.evaluation.scoring.pages import PageMetric, matched_budgets, page_score, read_page_labels
+from seer.evaluation.runs.plan_longbench import PredictOptions, matched_budgets
+from seer.evaluation.runs.sweep import Engines, Progress, RunSpec, no_progress, run_spec
+from seer.evaluation.scoring.pages import PageMetric, page_score, read_page_labels
 from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, MiniatureDocument, Question, QuestionKind, World
 from seer.storage import write_text
@@ -199,13 +199,13 @@ def run_controls(
         options = PredictOptions(
             batch_size=BATCH_SIZE, retry_rounds=0, benchmark=benchmark, gold_pages=gold, page_budgets=budgets
         )
-        variant = Variant(control.name, control.system, control.policy, STYLE, control.selector)
-        run_variant(variant, records, options, out, engines, str(path), seed=seed, progress=progress)
+        spec = RunSpec(control.name, control.system, control.policy, STYLE, control.selector)
+        run_spec(spec, records, options, out, engines, str(path), seed=seed, progress=progress)
         # The first run, "full", sets the page budgets of all forced selections.
         budgets = budgets or matched_budgets(out / control.name)
 
 
-def load_controls(out: Path, controls: Sequence[Control] = CONTROLS) -> list[Run]:
+def load_controls(out: Path, controls: Sequence[Control] = CONTROLS) -> list[ScoredRun]:
     """Load the existing runs, in the order of `controls`."""
     return [load_run(out / one.name) for one in controls if (out / one.name).is_dir()]
 
@@ -218,7 +218,7 @@ def gold_pages(data: Path) -> dict[str, tuple[int, ...]]:
 # ── The figures ──────────────────────────────────────────────────────────────────────────────────
 
 
-def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int, seed: int) -> dict[str, Any]:
+def figures(runs: Sequence[ScoredRun], gold: Mapping[str, tuple[int, ...]], *, n: int, seed: int) -> dict[str, Any]:
     """Compute the figures that `seer eval miniature --json` prints; None for those of a control without a run.
 
     runs: must contain the run "full".
@@ -226,7 +226,9 @@ def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int,
     by_name = {run.name: run for run in runs}
     full = by_name["full"]
 
-    def f1(run: Run | None, task: str | None = None, metric: PageMetric = PageMetric.GOLD_NONEMPTY) -> float | None:
+    def f1(
+        run: ScoredRun | None, task: str | None = None, metric: PageMetric = PageMetric.GOLD_NONEMPTY
+    ) -> float | None:
         return None if run is None else page_score(_selections(run, gold, task), metric).f1
 
     def em(name: str) -> float | None:
@@ -248,14 +250,14 @@ def figures(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], *, n: int,
     }
 
 
-def exact_match(run: Run) -> float:
+def exact_match(run: ScoredRun) -> float:
     """Return the fraction of all questions with a correct answer; failures count as wrong."""
     scores = [score for by_id in run.sample_scores().values() for score in by_id.values()]
     return math.fsum(scores) / len(scores)
 
 
 def _selections(
-    run: Run, gold: Mapping[str, tuple[int, ...]], task: str | None
+    run: ScoredRun, gold: Mapping[str, tuple[int, ...]], task: str | None
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(selected pages, gold pages) of every question, or of the questions of one task."""
     return [

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from seer.evaluation.analysis.runs import Run, load_run
+from seer.evaluation.analysis.scored_run import ScoredRun, load_run
 from seer.evaluation.benchmarks.longbench import read_data
-from seer.evaluation.reports.report import build_report, write_report
-from seer.evaluation.runs.variants import Progress, no_progress
+from seer.evaluation.reports.build import build_report, write_report
+from seer.evaluation.runs.sweep import Progress, no_progress
 from seer.miniature import controls as miniature
 from seer.miniature.model import ROUNDS
 from seer.miniature.parse import pick_questions, read_document
@@ -104,7 +104,7 @@ def run_demo(
     return readings
 
 
-def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[Run, Path]:
+def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[ScoredRun, Path]:
     """Run the held-out questions as a benchmark; every model has its own folder. Returns the run and the world's folder."""
     # The digest in the folder's name keeps another model's run from being reused.
     folder = out / f"test-{weights_digest(model)}-n{number}"
@@ -116,7 +116,7 @@ def _score(model: Path, out: Path, number: int, progress: Progress) -> tuple[Run
     return load_run(folder / only[0].name), world
 
 
-def _print_scores(console: Console, run: Run, world: Path) -> None:
+def _print_scores(console: Console, run: ScoredRun, world: Path) -> None:
     """Print exact answers and page F1 by kind of question."""
     from rich.table import Table
 
@@ -138,7 +138,7 @@ def _print_scores(console: Console, run: Run, world: Path) -> None:
     console.print(table)
 
 
-def _report(readings: list[DemoReading], document: Document, run: Run, world: Path) -> Report:
+def _report(readings: list[DemoReading], document: Document, run: ScoredRun, world: Path) -> Report:
     right = sum(one.is_correct for one in readings)
     built = build_report([run], gold_pages=miniature.gold_pages(world), records=read_data(world)[0])
     text = (

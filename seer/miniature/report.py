@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seer.evaluation.analysis.runs import Run
+from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.analysis.selections import count_invalid
 from seer.evaluation.analysis.tokens import token_table
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.reports.conditions import conditions
-from seer.evaluation.reports.report import build_report
+from seer.evaluation.reports.build import build_report
+from seer.evaluation.reports.notes import conditions
 from seer.evaluation.scoring.pages import PageMetric, page_score
 from seer.miniature.controls import exact_match
 from seer.miniature.learning import learning_section
@@ -33,7 +33,7 @@ MEANINGS = {
 
 
 def miniature_report(
-    runs: Sequence[Run],
+    runs: Sequence[ScoredRun],
     gold: Mapping[str, tuple[int, ...]],
     records: Sequence[LongBenchRecord],
     found: Mapping[str, Any],
@@ -58,7 +58,7 @@ def miniature_report(
     )
 
 
-def _glance(runs: Sequence[Run], gold: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> Section:
+def _glance(runs: Sequence[ScoredRun], gold: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> Section:
     figures = Table(
         "Figures",
         columns("figure", "value:3"),

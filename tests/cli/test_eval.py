@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from seer.cli.eval.main import app
 from seer.engines.build import choose_engine
 from seer.errors import ConfigError, InputError
-from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
-from seer.evaluation.files import read_manifest, read_predictions
+from seer.evaluation.benchmarks.longbench import read_data
+from seer.evaluation.files import read_predictions, read_run_manifest
+from seer.evaluation.runs.score import EXIT_GAPS
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_longbench_predicts_and_scores_like_score_alone(data, tmp_path):
     assert scores["scores"] == {"hotpotqa": 100.0, "trec": 100.0}, "the scripted engine quotes the first line"
     assert scores["failures"] == 0
     assert [one.id for one in read_predictions(out / "trec.jsonl")] == ["t7"]
-    manifest = read_manifest(out)
+    manifest = read_run_manifest(out)
     assert (manifest["engine"], manifest["selector"], manifest["style"]) == ("scripted", "model", "seer")
     again = invoke("score", out, "--json")
     assert again.exit_code == 0
@@ -105,7 +106,7 @@ def test_score_of_a_run_with_gaps_ends_with_its_own_exit_code(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tasks", "hotpot"], "'hotpot' is no task of longbench"),
+        (["--tasks", "hotpot"], "longbench has no task 'hotpot'"),
         (["--tasks", "lcc"], "has no lcc.jsonl"),
         (["--limit", "0"], "--limit is 0"),
         (["--system", "none"], "no system 'none'; known: seer, seer-k0, visual, text, auto"),

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from seer.evaluation.analysis.runs import Run, load_run
+from seer.evaluation.analysis.latency import latency_summary, prefill_by_length
+from seer.evaluation.analysis.scored_run import ScoredRun, load_run
 from seer.evaluation.analysis.selections import heterogeneity, retrieval_scope, selection_summary, selections_by_length
 from seer.evaluation.analysis.tokens import token_table
 from seer.evaluation.files import MANIFEST_NAME, to_line
 from seer.evaluation.reports.controls import scope_section
-from seer.evaluation.runs.latency import PrefillProbe, latency_summary, prefill_by_length
+from seer.evaluation.runs.probing import PrefillProbe
 from seer.schema import Prediction, Status, Step, StepUsage, Usage
 
 
@@ -21,7 +22,7 @@ def make(number: int, task: str = "hotpotqa", pred: str = "x", **more: object) -
     return Prediction(id=f"{task}-{number}", task=task, pred=pred, **(fields | more))
 
 
-def make_run(folder: Path, *predictions: Prediction, **told: object) -> Run:
+def make_run(folder: Path, *predictions: Prediction, **told: object) -> ScoredRun:
     folder.mkdir()
     counts: dict[str, int] = {}
     for one in predictions:
@@ -67,7 +68,7 @@ def test_selections_are_counted_by_document_length():
 
 
 def test_retrieval_scope(tmp_path):
-    def run(name: str, *right: str) -> Run:
+    def run(name: str, *right: str) -> ScoredRun:
         tasks = ("hotpotqa", "musique", "trec")
         return make_run(tmp_path / name, *(make(0, task, "x" if task in right else "no") for task in tasks))
 

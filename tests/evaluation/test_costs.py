@@ -12,10 +12,10 @@ from seer.cli.eval.main import app
 from seer.engines.base import Generation
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
-from seer.evaluation.analysis.runs import load_run
+from seer.evaluation.analysis.dryrun import dry_token_tables
+from seer.evaluation.analysis.scored_run import load_run
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.runs.dryrun import dry_token_tables
-from seer.evaluation.runs.longbench import PredictOptions, predict
+from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 from seer.evaluation.runs.probing import PROBES_NAME, probe_run, read_probes
 from seer.models.counting import tekken_encoder
 from seer.reading.policy import ReadingPolicy
@@ -132,4 +132,4 @@ def test_the_commands(tmp_path):
     assert probed.exit_code == 0, probed.output
     assert list(read_probes(out)) == ["hotpotqa-0000"]
     elsewhere = CliRunner().invoke(app, ["probe", str(tmp_path), "--data", str(data)])
-    assert "does not say its system" in str(elsewhere.exception)
+    assert "lacks system, engine" in str(elsewhere.exception)

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
 from seer.errors import ConfigError
-from seer.evaluation.analysis.runs import load_run
+from seer.evaluation.analysis.scored_run import load_run
 from seer.evaluation.benchmarks.custom import FILE_NAME, from_manifest, load_benchmark, to_manifest
-from seer.evaluation.benchmarks.longbench import score_folder
 from seer.evaluation.benchmarks.tasks import LONGBENCH
-from seer.evaluation.files import read_manifest
-from seer.evaluation.reports.report import build_report
+from seer.evaluation.files import read_run_manifest
+from seer.evaluation.reports.build import build_report
+from seer.evaluation.runs.score import score_folder
 from seer.evaluation.scoring.scorers import Metric
 
 WORLD = """
@@ -69,7 +69,7 @@ def test_predict_score_and_report(world, tmp_path):
     assert scores["scores"] == {"digits": 100.0, "names": 100.0}
     assert scores["categories"] == {"lookup": 100.0, "naming": 100.0}
     assert "inputs" not in scores, "all five inputs are there"
-    assert read_manifest(out)["benchmark"] == "small world"
+    assert read_run_manifest(out)["benchmark"] == "small world"
     assert score_folder(out).macro == 100
     report = build_report([load_run(out)])
     assert report.title == "small world"

@@ -17,11 +17,17 @@ from seer.evaluation.benchmarks.docqa import (
     DocQARecord,
     extraction_prompt,
     read_docqa,
-    read_docqa_predictions,
     read_extraction,
-    score_docqa,
 )
-from seer.evaluation.scoring.docqa import _NUMBER, AnswerFormat, DocProtocol, _clean_marks, read_format, score_answer
+from seer.evaluation.runs.score_docqa import read_docqa_predictions, score_docqa
+from seer.evaluation.scoring.short_answers import (
+    _NUMBER,
+    AnswerFormat,
+    DocProtocol,
+    _clean_marks,
+    read_format,
+    score_answer,
+)
 
 REPAIRED, OFFICIAL, LONGDOCURL = DocProtocol
 
@@ -174,8 +180,8 @@ def test_the_command(tmp_path):
     ("content", "message"),
     [
         ("[1]", "needs an object with question"),
-        ('[{"question": "a", "answer": "b", "answer_format": "Date"}]', "'Date' is no answer format"),
-        ('[{"question": "a", "answer": "b", "answer_format": "Int", "evidence_pages": "x("}]', "is no list"),
+        ('[{"question": "a", "answer": "b", "answer_format": "Date"}]', "unknown answer format 'Date'"),
+        ('[{"question": "a", "answer": "b", "answer_format": "Int", "evidence_pages": "x("}]', "is not a list"),
         ("[", "cannot be read as JSON"),
     ],
 )
@@ -191,7 +197,7 @@ def test_broken_records_are_named(tmp_path, content, message):
 def test_broken_predictions_are_named(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"id": "a", "pred": "x"}\n{"id": "a", "pred": "y"}', encoding="utf-8")
-    with pytest.raises(InputError, match="line 2: the id 'a' stands twice"):
+    with pytest.raises(InputError, match="line 2: the id 'a' occurs twice"):
         read_docqa_predictions(path)
     path.write_text('{"id": "a"}', encoding="utf-8")
     with pytest.raises(InputError, match="needs an object with 'id' and 'pred'"):

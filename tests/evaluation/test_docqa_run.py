@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
-from seer.evaluation.benchmarks.docqa import DocQARecord, read_docqa, read_docqa_predictions
-from seer.evaluation.files import read_manifest, read_predictions
-from seer.evaluation.runs.docqa import find_documents, plan_docqa
-from seer.evaluation.scoring.docqa import AnswerFormat
+from seer.evaluation.benchmarks.docqa import DocQARecord, read_docqa
+from seer.evaluation.files import read_predictions, read_run_manifest
+from seer.evaluation.runs.plan_docqa import find_documents, plan_docqa
+from seer.evaluation.runs.score_docqa import read_docqa_predictions
+from seer.evaluation.scoring.short_answers import AnswerFormat
 from seer.schema import Status
 
 NUM_PAGES = 6
@@ -72,7 +73,7 @@ def test_pdfs_are_read_by_their_own_pages_and_scored(benchmark, tmp_path):
     assert json.loads(scored.stdout.splitlines()[-1])["accuracy"] == 100.0
     again = run(benchmark, out)
     assert "2 inputs: 2 done before, 0 predicted now" in again.stderr
-    assert (read_manifest(out)["benchmark"], read_manifest(out)["dpi"]) == ("docqa", 96)
+    assert (read_run_manifest(out)["benchmark"], read_run_manifest(out)["dpi"]) == ("docqa", 96)
 
 
 def test_a_part_of_a_document_is_all_that_is_shown(benchmark, tmp_path):

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from seer.cli.eval.frontier import page_size
 from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
+from seer.evaluation.analysis.frontier import Point, RetrievalBudget, budgets, densities, frontier_specs, mark_front
 from seer.evaluation.files import read_predictions
-from seer.evaluation.reports.frontier import Budget, Point, budgets, densities, frontier_variants, mark_front
 
 WORLD = """
 name = "small world"
@@ -38,8 +38,8 @@ def test_densities_keep_the_proportion_of_the_line():
 
 def test_budgets_and_their_variants():
     allowed = budgets([4, 0, 1], [256])
-    assert allowed == [Budget(0), Budget(1), Budget(4), Budget(4, 256)]
-    made = frontier_variants(densities(["seer"]), allowed, {"think": False})
+    assert allowed == [RetrievalBudget(0), RetrievalBudget(1), RetrievalBudget(4), RetrievalBudget(4, 256)]
+    made = frontier_specs(densities(["seer"]), allowed, {"think": False})
     assert [one.name for one in made] == ["seer-9pt-pictures", "seer-9pt-k1", "seer-9pt-k4", "seer-9pt-k4-t256"]
     assert made[0].system == "visual"
     assert made[3].policy == {"think": False, "max_pages": 4, "max_retrieved_tokens": 256}

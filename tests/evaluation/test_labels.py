@@ -15,9 +15,10 @@ from data_pipeline.steps.annotate import Relevance, TeacherJudge
 from data_pipeline.steps.paging import layout_pages
 from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError
-from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord, read_data
+from seer.evaluation.benchmarks.longbench import LongBenchRecord, read_data
 from seer.evaluation.files import read_predictions
 from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, LEDGER_NAME, label_pages
+from seer.evaluation.runs.score import EXIT_GAPS
 from seer.evaluation.scoring.pages import read_page_labels
 from seer.rendering import render_text, resolve_style
 from seer.teaching.ledger import Budget, Ledger

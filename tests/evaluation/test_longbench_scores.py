@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.evaluation.benchmarks.longbench import EXIT_GAPS, PartialRunError, read_records, score_folder
+from seer.evaluation.benchmarks.longbench import read_records
 from seer.evaluation.benchmarks.tasks import LONGBENCH, TASKS, build_question, load_templates
 from seer.evaluation.files import MANIFEST_NAME
+from seer.evaluation.runs.score import EXIT_GAPS, PartialRunError, score_folder
 from seer.schema import Prediction, Status
 
 
@@ -134,7 +135,7 @@ def test_partial_runs_are_refused_unless_asked_for(tmp_path):
         ('{"pred": "a", "answers": "a"}\n', "'answers' must be a list of texts"),
         ('{"answers": ["a"]}\n', "'pred' must be a text"),
         ('{"pred": 3, "answers": ["a"]}\n', "'pred' must be a text"),
-        ('{"id": "1", "pred": "a", "answers": []}\n' * 2, "stands twice"),
+        ('{"id": "1", "pred": "a", "answers": []}\n' * 2, "occurs twice"),
     ],
 )
 def test_broken_files_are_named(tmp_path, content, message):
@@ -149,7 +150,7 @@ def test_a_folder_without_predictions_is_an_error(tmp_path):
         score_folder(tmp_path)
     with pytest.raises(InputError, match="no folder at"):
         score_folder(tmp_path / "none")
-    with pytest.raises(InputError, match="none of official, glyph"):
+    with pytest.raises(InputError, match="'strip'; use one of official, glyph"):
         score_folder(tmp_path, postprocess="strip")
 
 

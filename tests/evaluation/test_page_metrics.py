@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import InputError
-from seer.evaluation.analysis.forced import select_with_budgets, selector_rows
+from seer.evaluation.analysis.selector_baselines import select_with_budgets, selector_rows
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import to_line
+from seer.evaluation.runs.plan_longbench import matched_budgets
 from seer.evaluation.scoring.pages import (
     PageMetric,
     all_hit,
     hit,
     lexical_overlap,
-    matched_budgets,
     ndcg,
     page_score,
     read_page_labels,
@@ -99,8 +99,8 @@ def test_labels_are_read(tmp_path):
     [
         ("x", "line 1: not JSON"),
         ('{"id": "a"}', "line 1: needs a text 'id' and a list 'pages'"),
-        ('{"id": "a", "pages": [0]}', "numbers from 1"),
-        ('{"id": "a", "pages": [1]}\n{"id": "a", "pages": [1]}', "line 2: the id 'a' stands twice"),
+        ('{"id": "a", "pages": [0]}', "pages are \\[0\\]; they must be integers from 1"),
+        ('{"id": "a", "pages": [1]}\n{"id": "a", "pages": [1]}', "line 2: the id 'a' occurs twice"),
     ],
 )
 def test_broken_labels_are_named(tmp_path, content, message):
@@ -175,7 +175,7 @@ def test_budgets_by_id_do_not_mix_tasks(tmp_path):
     for task, pages in (("hotpotqa", (1, 2, 3)), ("musique", (4,))):
         one = Prediction(id="same", task=task, pred="x", answers=("x",), status=Status.ANSWERED, selected_pages=pages)
         (tmp_path / f"{task}.jsonl").write_text(f"{to_line(one)}\n", encoding="utf-8")
-    with pytest.raises(InputError, match="'same' stands in two tasks"):
+    with pytest.raises(InputError, match="'same' occurs in two tasks"):
         matched_budgets(tmp_path)
     (tmp_path / "musique.jsonl").unlink()
     assert matched_budgets(tmp_path) == {"same": 3}

@@ -12,7 +12,7 @@ from seer.errors import InputError
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH
 from seer.evaluation.files import read_predictions
-from seer.evaluation.runs.longbench import predict
+from seer.evaluation.runs.plan_longbench import predict
 from seer.evaluation.runs.probing import probe_prefill
 from seer.protocol.control import CONTROL
 from seer.protocol.literals import neutralise

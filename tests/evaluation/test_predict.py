@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import ConfigError, EngineError, InputError, PromptTooLong
-from seer.evaluation.benchmarks.longbench import LongBenchRecord, score_folder
-from seer.evaluation.files import RunFolder, read_manifest, read_predictions, to_line
-from seer.evaluation.runs.longbench import PredictOptions, predict
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
+from seer.evaluation.files import RunFolder, read_predictions, read_run_manifest, to_line
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
-from seer.evaluation.runs.truncation import cut_middle
+from seer.evaluation.runs.plan_longbench import PredictOptions, cut_middle, predict
+from seer.evaluation.runs.score import score_folder
 from seer.schema import Answer, Failure, Prediction, Status, Step, Usage
 from seer.systems.base import Task
 from seer.systems.seer import build_system
@@ -143,7 +143,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     summary = predict(records(6), system, tmp_path)
     assert (summary.num_already_done, summary.num_predicted) == (3, 3)
     assert sorted(system.asked) == ["hotpotqa-3", "hotpotqa-4", "hotpotqa-5"]
-    manifest = read_manifest(tmp_path)
+    manifest = read_run_manifest(tmp_path)
     assert manifest["num_inputs"] == {"hotpotqa": 6}
     assert len(manifest["sessions"]) == 2
 
@@ -179,7 +179,7 @@ def test_a_killed_run_goes_on(tmp_path):
         import sys, time
         sys.path.insert(0, sys.argv[2])
         from tests.evaluation.test_predict import Echo, records
-        from seer.evaluation.runs.longbench import PredictOptions, predict
+        from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 
         class Slow(Echo):
             def answer_batch(self, tasks):
@@ -232,7 +232,7 @@ def test_what_a_system_is_given(tmp_path):
 def test_bad_input_is_refused_before_anything_is_asked(tmp_path):
     with pytest.raises(InputError, match="no inputs"):
         predict([], Echo(), tmp_path)
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="occurs twice"):
         predict(records(1) * 2, Echo(), tmp_path)
     with pytest.raises(InputError, match="batch_size is 0"):
         PredictOptions(batch_size=0)

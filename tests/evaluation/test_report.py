@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
 from seer.errors import InputError
-from seer.evaluation.analysis.runs import Run, load_run
-from seer.evaluation.benchmarks.longbench import EXIT_GAPS, LongBenchRecord
+from seer.evaluation.analysis.scored_run import ScoredRun, load_run
+from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import MANIFEST_NAME, to_line
-from seer.evaluation.reports.report import build_report, write_report
+from seer.evaluation.reports.build import build_report, write_report
+from seer.evaluation.runs.score import EXIT_GAPS
 from seer.schema import Prediction, Status, Step, Usage
 from seer.web.page import to_html
 from seer.web.tables import columns, to_json, to_markdown
@@ -61,7 +62,7 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(tmp_path: Path) -> list[ScoredRun]:
     folders = [
         write_run(tmp_path / "full", 1),
         write_run(tmp_path / "pictures", 3, system="visual"),

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
 from seer.errors import ConfigError, InputError, ModelError
-from seer.evaluation.analysis.runs import load_run
+from seer.evaluation.analysis.scored_run import load_run
 from seer.evaluation.analysis.selections import count_invalid, gain_by_selected
 from seer.evaluation.benchmarks.longbench import read_data
 from seer.miniature.controls import (

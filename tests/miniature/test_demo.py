@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from seer.cli.display import TracePrinter
 from seer.cli.main import app
 from seer.errors import DocumentNotFound, InputError, ModelError
-from seer.evaluation.analysis.runs import load_run
+from seer.evaluation.analysis.scored_run import load_run
 from seer.miniature.demo import DOCUMENT, run_demo
 from seer.miniature.model import build_untrained
 from seer.miniature.parse import parse_document, pick_questions, read_document

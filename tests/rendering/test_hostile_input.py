@@ -27,9 +27,10 @@ from data_pipeline.sources.registry import load_source
 from seer.config import load_config
 from seer.engines.openai.messages import first_choice, usage_counts
 from seer.errors import InputError, SeerError
-from seer.evaluation.benchmarks.docqa import read_docqa, read_docqa_predictions, read_extraction
+from seer.evaluation.benchmarks.docqa import read_docqa, read_extraction
 from seer.evaluation.benchmarks.tasks import load_templates
 from seer.evaluation.files import read_predictions
+from seer.evaluation.runs.score_docqa import read_docqa_predictions
 from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
 from seer.protocol.literals import neutralise

@@ -29,11 +29,11 @@ from seer.cli.progress import progress
 from seer.errors import InputError
 
 if TYPE_CHECKING:
+    from seer.evaluation.analysis.frontier import Point
     from seer.evaluation.benchmarks.longbench import LongBenchRecord
     from seer.evaluation.benchmarks.tasks import Benchmark
-    from seer.evaluation.reports.frontier import Point
-    from seer.evaluation.runs.longbench import PredictOptions
-    from seer.evaluation.runs.variants import Variant
+    from seer.evaluation.runs.plan_longbench import PredictOptions
+    from seer.evaluation.runs.sweep import RunSpec
 
 MINIATURE_FONTS_PT = (11.0, 8.0, 5.5)
 """The first is the size that the miniature was trained on."""
@@ -95,23 +95,24 @@ def frontier(options: FrontierOptions, as_json: AsJson = False) -> None:
     Example: seer eval frontier --data longbench/ --tasks hotpotqa --limit 50 --model path/to/checkpoint
     --font-pt 9 --font-pt 7 --max-pages 0 --max-pages 1 --max-pages 4
     """
-    from seer.evaluation.analysis.runs import load_run
-    from seer.evaluation.reports.frontier import frontier_report, mark_front, measure
-    from seer.evaluation.reports.report import write_report
+    from seer.evaluation.analysis.frontier import mark_front, measure
+    from seer.evaluation.analysis.scored_run import load_run
+    from seer.evaluation.reports.build import write_report
+    from seer.evaluation.reports.frontier import frontier_report
 
-    variants = _variants(options)
+    specs = _specs(options)
     records, benchmark, model = _questions(options)
-    _run(options, variants, records, benchmark, model)
-    runs = [load_run(options.out / one.name) for one in variants]
-    points = mark_front([measure(one, run, records) for one, run in zip(variants, runs, strict=True)])
+    _run(options, specs, records, benchmark, model)
+    runs = [load_run(options.out / one.name) for one in specs]
+    points = mark_front([measure(one, run, records) for one, run in zip(specs, runs, strict=True)])
     note = MINIATURE_NOTE if options.data is None else ""
     for path in write_report(frontier_report(points, runs, note), options.out):
         typer.echo(str(path), err=as_json)
     _show(points, as_json)
 
 
-def _variants(options: FrontierOptions) -> list[Variant]:
-    from seer.evaluation.reports.frontier import TEXT, budgets, densities, frontier_variants
+def _specs(options: FrontierOptions) -> list[RunSpec]:
+    from seer.evaluation.analysis.frontier import TEXT, budgets, densities, frontier_specs
     from seer.miniature.model import ROUNDS
     from seer.miniature.world import STYLE
 
@@ -122,7 +123,7 @@ def _variants(options: FrontierOptions) -> list[Variant]:
     fonts = options.fonts or (MINIATURE_FONTS_PT if own and not options.styles else ())
     swept = densities(styles, fonts, [page_size(text) for text in options.page_sizes or ()])
     allowed = budgets(options.max_pages or DEFAULT_PAGES, options.max_retrieved_tokens or ())
-    return [*frontier_variants(swept, allowed, policy), *([TEXT] if options.with_text else [])]
+    return [*frontier_specs(swept, allowed, policy), *([TEXT] if options.with_text else [])]
 
 
 def page_size(text: str) -> tuple[int, int]:
@@ -147,27 +148,27 @@ def _questions(options: FrontierOptions) -> tuple[list[LongBenchRecord], Benchma
 
 def _run(
     options: FrontierOptions,
-    variants: list[Variant],
+    specs: list[RunSpec],
     records: list[LongBenchRecord],
     benchmark: Benchmark,
     model: str | None,
 ) -> None:
     from seer.engines.build import choose_engine, parse_engine_arguments
-    from seer.evaluation.runs.variants import Engines, run_variant
+    from seer.evaluation.runs.sweep import Engines, run_spec
 
     given = parse_engine_arguments(options.engine_args)
     if options.base_url is not None:
         given["base_url"] = options.base_url
     name = choose_engine(options.engine, base_url=options.base_url)
     engines = Engines(options.device, name, **{"max_batch": options.batch_size, **given})
-    for variant in variants:
-        rules = _rules(options, benchmark, variant.system)
-        run_variant(variant, records, rules, options.out, engines, model, progress=progress)
+    for spec in specs:
+        rules = _rules(options, benchmark, spec.system)
+        run_spec(spec, records, rules, options.out, engines, model, progress=progress)
 
 
 def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
-    """Return how a variant's run is driven. The miniature's own limits leave room for reasoning; others need it added."""
-    from seer.evaluation.runs.longbench import PredictOptions
+    """Return the prediction options of a run. The miniature's own limits leave room for reasoning; others need it added."""
+    from seer.evaluation.runs.plan_longbench import PredictOptions
 
     added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS
     wanted = added if options.reasoning_tokens is None else options.reasoning_tokens

@@ -47,8 +47,9 @@ def label(
     Pass OUT/labels.jsonl as --labels to other commands, for runs with the same page style. The same command resumes
     where it was interrupted; no call is made twice. Exit code 4: some inputs failed in a way that may pass.
     """
-    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
+    from seer.evaluation.benchmarks.longbench import read_data
     from seer.evaluation.runs.labels import LABELS_NAME, label_pages
+    from seer.evaluation.runs.score import EXIT_GAPS
     from seer.evaluation.scoring.pages import read_page_labels
 
     spec = load_teacher(model, base_url, teacher_options or [])

@@ -21,7 +21,7 @@ def longbench(
     Example: seer eval longbench --data longbench/ --model path/to/checkpoint --out runs/mine
     Example: seer eval longbench --data longbench/ --model path/to/checkpoint --selector bm25 --out runs/bm25
     """
-    from seer.evaluation.benchmarks.longbench import score_folder
+    from seer.evaluation.runs.score import score_folder
 
     predict_longbench(options)
     show_scores(score_folder(options.out, postprocess=postprocess, code_ratio=code_ratio), as_json)

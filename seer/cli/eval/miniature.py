@@ -57,7 +57,7 @@ def miniature(
     runs, gold = world.load_controls(folder), world.gold_pages(data)
     found = world.figures(runs, gold, n=n, seed=seed)
     if report:
-        from seer.evaluation.reports.report import write_report
+        from seer.evaluation.reports.build import write_report
         from seer.miniature.report import miniature_report
 
         built = miniature_report(runs, gold, read_data(data)[0], found, checkpoint=chosen)

@@ -15,7 +15,7 @@ from seer.cli.options import LongBenchOptions, SystemOptions, load_policy, set_b
 from seer.cli.progress import progress
 
 if TYPE_CHECKING:
-    from seer.evaluation.runs.loop import Input, LoopOptions, RunSummary
+    from seer.evaluation.runs.loop import BenchmarkInput, LoopOptions, RunSummary
     from seer.reading.policy import ReadingPolicy
 
 REASONING_TOKENS = 1024
@@ -37,8 +37,8 @@ def predict_longbench(options: LongBenchOptions) -> RunSummary:
     """Predict LongBench records into the run's folder. Raises InputError or ConfigError for options that are wrong."""
     from seer.evaluation.benchmarks.longbench import read_data
     from seer.evaluation.benchmarks.tasks import load_templates
-    from seer.evaluation.runs.longbench import PredictOptions, plan_run
-    from seer.evaluation.scoring.pages import matched_budgets, read_page_labels
+    from seer.evaluation.runs.plan_longbench import PredictOptions, matched_budgets, plan_run
+    from seer.evaluation.scoring.pages import read_page_labels
     from seer.models.counting import load_counter
     from seer.systems.seer import run_name
 
@@ -65,7 +65,7 @@ def predict_longbench(options: LongBenchOptions) -> RunSummary:
 def run_system(
     options: SystemOptions,
     policy: ReadingPolicy,
-    inputs: list[Input],
+    inputs: list[BenchmarkInput],
     manifest: Mapping[str, Any],
     rules: LoopOptions,
 ) -> RunSummary:

@@ -27,7 +27,7 @@ def probe(
     """
     from seer.config import build_config
     from seer.engines.build import parse_engine_arguments
-    from seer.evaluation.analysis.runs import read_style
+    from seer.evaluation.analysis.scored_run import read_style
     from seer.evaluation.benchmarks.longbench import read_data
     from seer.evaluation.files import require_manifest
     from seer.evaluation.runs.probing import probe_run

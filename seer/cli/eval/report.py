@@ -31,9 +31,10 @@ def report(
 
     Example: seer eval report runs/mine runs/visual runs/bm25 --out report
     """
-    from seer.evaluation.analysis.runs import load_run
-    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, read_data
-    from seer.evaluation.reports.report import build_report, write_report
+    from seer.evaluation.analysis.scored_run import load_run
+    from seer.evaluation.benchmarks.longbench import read_data
+    from seer.evaluation.reports.build import build_report, write_report
+    from seer.evaluation.runs.score import EXIT_GAPS
     from seer.evaluation.scoring.pages import read_page_labels
 
     loaded = [load_run(path, postprocess=postprocess, code_ratio=code_ratio, partial=partial) for path in runs]

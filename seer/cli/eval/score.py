@@ -31,7 +31,7 @@ def score(
     Example: seer eval score runs/mine --json
     Example: seer eval score runs/docqa/short.jsonl --benchmark docqa --gold samples.json
     """
-    from seer.evaluation.benchmarks.longbench import EXIT_GAPS, score_folder
+    from seer.evaluation.runs.score import EXIT_GAPS, score_folder
 
     if check_choice("--benchmark", benchmark, ("longbench", "docqa")) == "docqa":
         _score_docqa(run, gold, protocol, as_json)
@@ -43,8 +43,9 @@ def score(
 
 
 def _score_docqa(predictions: Path, gold: Path | None, protocol: str, as_json: bool) -> None:
-    from seer.evaluation.benchmarks.docqa import read_docqa, read_docqa_predictions, score_docqa
-    from seer.evaluation.scoring.docqa import DocProtocol
+    from seer.evaluation.benchmarks.docqa import read_docqa
+    from seer.evaluation.runs.score_docqa import read_docqa_predictions, score_docqa
+    from seer.evaluation.scoring.short_answers import DocProtocol
 
     if gold is None:
         raise InputError("docqa needs the benchmark's own file; give it with --gold")

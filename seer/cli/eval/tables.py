@@ -10,9 +10,9 @@ import typer
 
 if TYPE_CHECKING:
     from seer.evaluation.analysis.tokens import TokenTable
-    from seer.evaluation.benchmarks.docqa import DocQAReport
-    from seer.evaluation.benchmarks.longbench import ScoreReport
     from seer.evaluation.runs.labels import LabelReport
+    from seer.evaluation.runs.score import ScoreReport
+    from seer.evaluation.runs.score_docqa import DocQAReport
 
 
 def show_scores(report: ScoreReport, as_json: bool) -> None:
@@ -48,7 +48,7 @@ def _title(report: ScoreReport) -> str:
 
 
 def _caption(report: ScoreReport) -> str:
-    from seer.evaluation.runs.versions import scored_with
+    from seer.evaluation.runs.score import scored_with
 
     lines = [
         f"post-processing {report.postprocess.value}, code ratio {report.code_ratio.value}",

@@ -26,8 +26,8 @@ def tokens(
 
     Example: seer eval tokens --data longbench/ --style glyph
     """
+    from seer.evaluation.analysis.dryrun import dry_token_tables
     from seer.evaluation.benchmarks.longbench import read_data
-    from seer.evaluation.runs.dryrun import dry_token_tables
     from seer.models.checkpoint import load_encoder
     from seer.models.counting import tekken_encoder
 

@@ -1,0 +1,1 @@
+"""Analysis of scored runs: tokens, page selection, latency, confidence intervals and frontiers."""

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from seer.evaluation.analysis.runs import Run
-from seer.evaluation.benchmarks.longbench import ScoreReport
+from seer.evaluation.analysis.scored_run import ScoredRun
+from seer.evaluation.runs.score import ScoreReport
 from seer.schema import Prediction
 
 LENGTH_BUCKETS = ((1, 3), (4, 6), (7, 10), (11, 20), (21, None))
@@ -140,7 +140,7 @@ class HeterogeneityRow:
 
 
 def heterogeneity(
-    run: Run,
+    run: ScoredRun,
     baseline: ScoreReport,
     without_retrieval: ScoreReport | None = None,
     *,
@@ -178,7 +178,9 @@ class GainRow:
     without_text: float
 
 
-def gain_by_selected(run: Run, without_retrieval: Run, buckets: Sequence[int] = (0, 1, 2, 3)) -> list[GainRow]:
+def gain_by_selected(
+    run: ScoredRun, without_retrieval: ScoredRun, buckets: Sequence[int] = (0, 1, 2, 3)
+) -> list[GainRow]:
     """Over the samples that both runs hold, whatever their task. Both select the same, as the text comes after."""
     scores, others = run.sample_scores(), without_retrieval.sample_scores()
     grouped: dict[str, list[tuple[float, float]]] = {_bucket(number, buckets): [] for number in buckets}

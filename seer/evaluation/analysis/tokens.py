@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from seer.evaluation.analysis.runs import Predictions
+from seer.evaluation.analysis.scored_run import Predictions
 from seer.schema import Prediction
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: their tasks and prompts, and readers for their records."""

@@ -1,4 +1,4 @@
-"""Benchmarks of one's own, in LongBench's record format: a file `benchmark.toml` beside the records.
+"""Custom benchmarks in LongBench's record format, described by a file `benchmark.toml` next to the records.
 
     name = "miniature"
 
@@ -9,8 +9,8 @@
     num_records = 200
     question = "{input}"
 
-A folder without that file holds LongBench. A run keeps its benchmark in its manifest, so that it can be scored without
-the data.
+A folder without that file is read as LongBench. A run stores its benchmark in its manifest, so that it can be scored
+without the data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 
 from seer.config import build_config
 from seer.errors import ConfigError
-from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, Task
+from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, BenchmarkTask
 from seer.evaluation.scoring.scorers import Metric
 from seer.schema import Record
 
@@ -32,7 +32,7 @@ FILE_NAME = "benchmark.toml"
 
 
 class TaskSpec(Record):
-    """A task as it is written down; the fields are those of `Task`."""
+    """A task in `benchmark.toml`, with the fields of `BenchmarkTask`."""
 
     category: str = Field(min_length=1)
     metric: Metric
@@ -53,6 +53,8 @@ class TaskSpec(Record):
 
 
 class BenchmarkSpec(Record):
+    """The content of `benchmark.toml`."""
+
     name: str = Field(min_length=1)
     tasks: dict[str, TaskSpec] = Field(min_length=1)
 
@@ -66,7 +68,7 @@ class BenchmarkSpec(Record):
 
 
 def load_benchmark(folder: Path) -> Benchmark:
-    """The benchmark whose records a folder holds."""
+    """Return the benchmark of a data folder. Raises ConfigError if its `benchmark.toml` is invalid."""
     path = folder / FILE_NAME
     if not path.is_file():
         return LONGBENCH
@@ -78,7 +80,7 @@ def load_benchmark(folder: Path) -> Benchmark:
 
 
 def to_manifest(benchmark: Benchmark) -> dict[str, Any]:
-    """What a run writes down about its benchmark: LongBench by name, any other in full."""
+    """Return the manifest entries for a benchmark: LongBench by name, any other with all of its tasks."""
     if benchmark is LONGBENCH:
         return {"benchmark": benchmark.name}
     return {
@@ -91,7 +93,10 @@ def to_manifest(benchmark: Benchmark) -> dict[str, Any]:
 
 
 def from_manifest(manifest: Mapping[str, Any], where: str) -> Benchmark:
-    """The benchmark of a run; LongBench for runs made elsewhere."""
+    """Return the benchmark of a run from its manifest; LongBench for runs made by other programs.
+
+    `where` names the manifest in the ConfigError that is raised for invalid tasks.
+    """
     if "tasks" not in manifest:
         return LONGBENCH
     return _to_benchmark({"name": manifest.get("benchmark"), "tasks": manifest["tasks"]}, where)
@@ -101,6 +106,7 @@ def _to_benchmark(values: Mapping[str, Any], where: str) -> Benchmark:
     spec = build_config(BenchmarkSpec, values, where=where)
     fields = tuple(TaskSpec.model_fields)
     tasks = {
-        name: Task(name=name, **{field: getattr(one, field) for field in fields}) for name, one in spec.tasks.items()
+        name: BenchmarkTask(name=name, **{field: getattr(one, field) for field in fields})
+        for name, one in spec.tasks.items()
     }
     return Benchmark(spec.name, tasks)

@@ -1,8 +1,8 @@
-"""Benchmarks as sets of tasks: what each asks, how it is scored, and how we word it. LongBench's 21 stand here.
+"""Benchmarks as sets of tasks: metric, token limit and prompt of each. Defines the 21 tasks of LongBench.
 
-A task's document is the record's `context`; its question is made from the record's `input` by `question`. The
-wordings are ours. Published runs use others, so a report names the prompts it was made with, and
-`load_templates` reads a file in the benchmark's own dataset2prompt format to replace them.
+A task's document is the record's `context`. Its question is built from the record's `input` with the template
+`question`. The prompts are our own and differ from those of published runs, so every report names the prompts it was
+made with. `load_templates` reads replacements in the benchmark's own dataset2prompt format.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from seer.evaluation.scoring.scorers import Metric
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
+    """One task of a benchmark: how its records are turned into questions and how predictions are scored."""
+
     name: str
     category: str
     metric: Metric
     max_new_tokens: int
     num_records: int
-    """How many records the full benchmark holds."""
+    """Number of records in the full benchmark."""
     instruction: str
-    """What stands before the question: what the document is and what form the answer takes."""
+    """Text before the question: describes the document and the form of the answer."""
     question: str
-    """How the record's input is put, with {input} in its place."""
+    """Template of the question; {input} is replaced with the record's input."""
     chat: bool = True
-    """False where the benchmark has text models go on with the bare prompt, without a chat template."""
+    """False if the benchmark lets text models continue the bare prompt, without a chat template."""
     first_line: bool = False
-    """True where only the first line of a prediction counts."""
+    """True if only the first line of a prediction is scored."""
     input_ends_document: bool = False
-    """True where the input is the end of the document itself: code to go on with."""
+    """True if the input is the end of the document itself, such as code to continue."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,22 @@ class Benchmark:
     """A named set of tasks. The overall score is the mean of its categories' means."""
 
     name: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, BenchmarkTask]
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """In the order in which they first stand."""
+        """Categories in the order of their first task."""
         return tuple(dict.fromkeys(task.category for task in self.tasks.values()))
 
     @property
     def num_records(self) -> int:
+        """Number of records over all tasks."""
         return sum(task.num_records for task in self.tasks.values())
 
-    def find(self, name: str) -> Task:
-        """The task of this name."""
+    def find(self, name: str) -> BenchmarkTask:
+        """Return the task with this name. Raises InputError if the benchmark has no such task."""
         if name not in self.tasks:
-            raise InputError(f"'{name}' is no task of {self.name}; its tasks are {', '.join(self.tasks)}")
+            raise InputError(f"{self.name} has no task '{name}'; its tasks are {', '.join(self.tasks)}")
         return self.tasks[name]
 
 
@@ -71,7 +74,7 @@ _NEXT_LINE = (
 )
 
 _ALL = (
-    Task(
+    BenchmarkTask(
         "narrativeqa",
         "single_doc_qa",
         Metric.QA_F1,
@@ -81,7 +84,7 @@ _ALL = (
         "with no explanation.",
         "Question about the story: {input}",
     ),
-    Task(
+    BenchmarkTask(
         "qasper",
         "single_doc_qa",
         Metric.QA_F1,
@@ -91,7 +94,7 @@ _ALL = (
         'Reply "yes" or "no" where that is what is asked, and "unanswerable" where the paper does not tell.',
         "Question about the paper: {input}",
     ),
-    Task(
+    BenchmarkTask(
         "multifieldqa_en",
         "single_doc_qa",
         Metric.QA_F1,
@@ -100,7 +103,7 @@ _ALL = (
         "Read the document and reply to the question with a short, exact answer taken from it.",
         "Question: {input}",
     ),
-    Task(
+    BenchmarkTask(
         "multifieldqa_zh",
         "single_doc_qa",
         Metric.QA_F1_ZH,
@@ -109,10 +112,10 @@ _ALL = (
         "请通读这份文档，依据其中的内容，用简短准确的话回答问题，不作解释。",
         "问：{input}",
     ),
-    Task("hotpotqa", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
-    Task("2wikimqa", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
-    Task("musique", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
-    Task(
+    BenchmarkTask("hotpotqa", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
+    BenchmarkTask("2wikimqa", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
+    BenchmarkTask("musique", "multi_doc_qa", Metric.QA_F1, 32, 200, _PASSAGES, "Question: {input}"),
+    BenchmarkTask(
         "dureader",
         "multi_doc_qa",
         Metric.ROUGE_L_ZH,
@@ -121,7 +124,7 @@ _ALL = (
         "文档由若干篇网络文章组成。请综合其中与问题有关的内容，直接写出答案。",
         "问：{input}",
     ),
-    Task(
+    BenchmarkTask(
         "gov_report",
         "summarization",
         Metric.ROUGE_L,
@@ -130,7 +133,7 @@ _ALL = (
         "The document is a report by a government body.",
         "Summarise the whole report on one page: what was examined, what was found, what is recommended.{input}",
     ),
-    Task(
+    BenchmarkTask(
         "qmsum",
         "summarization",
         Metric.ROUGE_L,
@@ -139,7 +142,7 @@ _ALL = (
         "The document is the transcript of a meeting. Reply in a few sentences that say who held what.",
         "What is asked about the meeting: {input}",
     ),
-    Task(
+    BenchmarkTask(
         "multi_news",
         "summarization",
         Metric.ROUGE_L,
@@ -148,7 +151,7 @@ _ALL = (
         "The document holds several news articles on one event.",
         "Tell the event in one summary that draws on all of the articles.{input}",
     ),
-    Task(
+    BenchmarkTask(
         "vcsum",
         "summarization",
         Metric.ROUGE_L_ZH,
@@ -157,7 +160,7 @@ _ALL = (
         "文档是一次会议的逐字记录。",
         "请概括会议谈了哪些内容、得出了哪些结论。{input}",
     ),
-    Task(
+    BenchmarkTask(
         "trec",
         "few_shot",
         Metric.CLASSIFICATION,
@@ -168,7 +171,7 @@ _ALL = (
         chat=False,
         first_line=True,
     ),
-    Task(
+    BenchmarkTask(
         "triviaqa",
         "few_shot",
         Metric.QA_F1,
@@ -179,7 +182,7 @@ _ALL = (
         chat=False,
         first_line=True,
     ),
-    Task(
+    BenchmarkTask(
         "samsum",
         "few_shot",
         Metric.ROUGE_L,
@@ -190,7 +193,7 @@ _ALL = (
         chat=False,
         first_line=True,
     ),
-    Task(
+    BenchmarkTask(
         "lsht",
         "few_shot",
         Metric.CLASSIFICATION,
@@ -201,7 +204,7 @@ _ALL = (
         chat=False,
         first_line=True,
     ),
-    Task(
+    BenchmarkTask(
         "passage_count",
         "synthetic",
         Metric.COUNT,
@@ -210,7 +213,7 @@ _ALL = (
         "The document is a list of numbered paragraphs, and some of them stand there more than once.",
         "How many different paragraphs are there? Reply with that number only.{input}",
     ),
-    Task(
+    BenchmarkTask(
         "passage_retrieval_en",
         "synthetic",
         Metric.RETRIEVAL_EN,
@@ -220,7 +223,7 @@ _ALL = (
         'the form "Paragraph 7".',
         "Description: {input}",
     ),
-    Task(
+    BenchmarkTask(
         "passage_retrieval_zh",
         "synthetic",
         Metric.RETRIEVAL_ZH,
@@ -229,7 +232,7 @@ _ALL = (
         "文档是一些编了号的段落，下面的摘要说的是其中一段。只写出那一段的编号，形如“段落7”。",
         "摘要：{input}",
     ),
-    Task(
+    BenchmarkTask(
         "lcc",
         "code",
         Metric.CODE_SIM,
@@ -240,7 +243,7 @@ _ALL = (
         chat=False,
         input_ends_document=True,
     ),
-    Task(
+    BenchmarkTask(
         "repobench-p",
         "code",
         Metric.CODE_SIM,
@@ -253,25 +256,26 @@ _ALL = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+TASKS: dict[str, BenchmarkTask] = {task.name: task for task in _ALL}
 
 LONGBENCH = Benchmark("longbench", TASKS)
 
 
-def build_context(task: Task, record_input: str, record_context: str) -> str:
-    """The document: the record's context, with its input at the end where the input goes on with it."""
+def build_context(task: BenchmarkTask, record_input: str, record_context: str) -> str:
+    """Return the document of a record: its context, followed by its input if the input ends the document."""
     return record_context + record_input if task.input_ends_document else record_context
 
 
-def bare_question(task: Task, record_input: str) -> str:
-    """What a record asks, without instructions; our wording of the task where its records ask nothing, as summaries."""
+def bare_question(task: BenchmarkTask, record_input: str) -> str:
+    """Return a record's question without instructions, or the task's own question if the record has none (summaries)."""
     return record_input.strip() or build_question(task, record_input)
 
 
-def build_question(task: Task, record_input: str, templates: Mapping[str, str] | None = None) -> str:
-    """The question put to a system that is given the document apart.
+def build_question(task: BenchmarkTask, record_input: str, templates: Mapping[str, str] | None = None) -> str:
+    """Return the question for a system that receives the document separately.
 
-    A template in the benchmark's format has {context} and {input}; nothing stands in for the former.
+    `templates` replaces our prompts by templates with {context} and {input}; {context} is replaced with nothing.
+    Raises InputError if there is no template for the task.
     """
     if templates is not None:
         if task.name not in templates:
@@ -281,13 +285,16 @@ def build_question(task: Task, record_input: str, templates: Mapping[str, str] |
         pieces = re.split(r"(\{context\}|\{input\})", templates[task.name])
         values = {"{context}": "", "{input}": "" if task.input_ends_document else record_input}
         return "".join(values.get(piece, piece) for piece in pieces).strip()
-    # Not str.format: the input may hold braces.
+    # The input may contain braces, which str.format would interpret.
     question = task.question.replace("{input}", record_input)
     return f"{task.instruction}\n\n{question}" if task.instruction else question
 
 
 def load_templates(path: str | Path) -> dict[str, str]:
-    """Read a dataset2prompt file: a JSON object from task name to a template with {context} and maybe {input}."""
+    """Read a dataset2prompt file: a JSON object from task names to templates with {context} and optionally {input}.
+
+    Raises InputError if the file cannot be read or a template lacks {context}.
+    """
     try:
         templates = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -298,5 +305,5 @@ def load_templates(path: str | Path) -> dict[str, str]:
         raise InputError(f"'{path}' must hold a JSON object from task name to template text")
     for name, text in templates.items():
         if "{context}" not in text:
-            raise InputError(f"'{path}': the template for '{name}' lacks {{context}}, where the document goes")
+            raise InputError(f"'{path}': the template for '{name}' lacks {{context}}, the position of the document")
     return templates

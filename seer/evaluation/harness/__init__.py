@@ -1,0 +1,1 @@
+"""lm-evaluation-harness with Seer as the model."""

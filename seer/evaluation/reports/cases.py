@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seer.evaluation.analysis.runs import Run
+from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import build_context
-from seer.evaluation.reports.conditions import conditions
+from seer.evaluation.reports.notes import conditions
 from seer.schema import Prediction, Status, Step
 from seer.web.tables import Case, Picture, Section, Table, columns, row
 from seer.web.wording import step_text
@@ -21,7 +21,7 @@ MAX_PICTURES = 12
 _TEXT_LIMIT = 600
 
 
-def failures_section(runs: Sequence[Run]) -> Section | None:
+def failures_section(runs: Sequence[ScoredRun]) -> Section | None:
     """Why inputs failed, by cause."""
     rows, cases = [], []
     ours = [run for run in runs if run.is_ours]
@@ -42,7 +42,7 @@ def failures_section(runs: Sequence[Run]) -> Section | None:
     )
 
 
-def gallery_section(runs: Sequence[Run]) -> Section | None:
+def gallery_section(runs: Sequence[ScoredRun]) -> Section | None:
     """The largest gains and losses of the second run against the first; of a single run, its best and worst."""
     first, second = runs[0], runs[1] if len(runs) > 1 else None
     if second is None:
@@ -74,7 +74,9 @@ def gallery_section(runs: Sequence[Run]) -> Section | None:
     return Section("Cases", heading + ", verbatim.", cases=cases) if cases else None
 
 
-def pages_section(run: Run, records: Sequence[LongBenchRecord], gold: Mapping[str, tuple[int, ...]]) -> Section | None:
+def pages_section(
+    run: ScoredRun, records: Sequence[LongBenchRecord], gold: Mapping[str, tuple[int, ...]]
+) -> Section | None:
     """Successes, the best of each task, and failures, the worst of each: their pages with the selection drawn in."""
     if not run.is_ours or not records:
         return None
@@ -91,7 +93,7 @@ def pages_section(run: Run, records: Sequence[LongBenchRecord], gold: Mapping[st
     return Section("Pages and selections", f"{text}page, dashes one that was missed.", cases=cases) if cases else None
 
 
-def _page_case(run: Run, record: LongBenchRecord, gold: Mapping[str, tuple[int, ...]]) -> Case:
+def _page_case(run: ScoredRun, record: LongBenchRecord, gold: Mapping[str, tuple[int, ...]]) -> Case:
     from seer.rendering import render_text
 
     case = _case(record.task, record.id, 0.0, [run])
@@ -126,7 +128,7 @@ def _step_field(step: Step) -> tuple[str, str] | None:
     return step.name, _shorten(step_text(step), _TEXT_LIMIT)
 
 
-def _case(task: str, identifier: str, difference: float, runs: Sequence[Run]) -> Case:
+def _case(task: str, identifier: str, difference: float, runs: Sequence[ScoredRun]) -> Case:
     held = [(run, run.predictions[task][identifier]) for run in runs if identifier in run.predictions.get(task, {})]
     if not held:
         return Case("", [])

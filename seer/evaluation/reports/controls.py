@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seer.evaluation.analysis.runs import Run
+from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.analysis.selections import ScopeRow, gain_by_selected, heterogeneity, retrieval_scope
-from seer.evaluation.reports.conditions import are_of_longbench, conditions
-from seer.evaluation.reports.paper import PAPER_SCOPE
+from seer.evaluation.reports.notes import PAPER_SCOPE, are_of_longbench, conditions
 from seer.web.tables import Row, Section, Table, columns, row
 
 
-def scope_section(runs: Sequence[Run]) -> Section | None:
+def scope_section(runs: Sequence[ScoredRun]) -> Section | None:
     """Table 3 and figure 3: no retrieval, one page, all selected pages."""
     none, one, every = _find(runs, "none"), _find(runs, "one"), _find(runs, "all")
     if none is None or every is None:
@@ -35,7 +34,7 @@ def _scope_row(name: str, part: ScopeRow, kind: str = "") -> Row:
     return row(name, part.none, part.one, part.all, part.gain, recovered, kind=kind)
 
 
-def heterogeneity_section(runs: Sequence[Run]) -> Section | None:
+def heterogeneity_section(runs: Sequence[ScoredRun]) -> Section | None:
     """Figure 4."""
     full, visual, none = _find(runs, "all"), _find(runs, "visual"), _find(runs, "none")
     if full is None or visual is None:
@@ -54,7 +53,7 @@ def heterogeneity_section(runs: Sequence[Run]) -> Section | None:
     return Section("Where retrieval helps", "", [table, *([_gain_table(full, none)] if none else [])])
 
 
-def _gain_table(full: Run, none: Run) -> Table:
+def _gain_table(full: ScoredRun, none: ScoredRun) -> Table:
     rows = [
         row(one.label, one.with_text, one.without_text, one.with_text - one.without_text, one.num_samples)
         for one in gain_by_selected(full, none)
@@ -63,7 +62,7 @@ def _gain_table(full: Run, none: Run) -> Table:
     return Table("Gain by number of selected pages, over all samples", heads, rows, conditions([full, none]))
 
 
-def _find(runs: Sequence[Run], role: str) -> Run | None:
+def _find(runs: Sequence[ScoredRun], role: str) -> ScoredRun | None:
     """The first run that plays a role, by its manifest; none in which another than the model selected."""
     for run in (one for one in runs if not one.is_forced):
         told = run.report.manifest

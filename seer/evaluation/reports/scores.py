@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seer.evaluation.analysis.runs import Run
+from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.analysis.statistics import Comparison, bootstrap_interval, compare
-from seer.evaluation.reports.conditions import are_of_longbench, conditions
-from seer.evaluation.reports.paper import PAPER_FIGURES
+from seer.evaluation.reports.notes import PAPER_FIGURES, are_of_longbench, conditions
 from seer.web.tables import Bar, Chart, Column, Section, Table, columns, row
 
 _PAPERS = "Figures marked (paper) are what a paper reports, not measured here"
 _GAP_COLUMNS = ("difference:+2", "95 % from:+2", "to:+2", "p:4")
 
 
-def summary_points(runs: Sequence[Run]) -> list[str]:
+def summary_points(runs: Sequence[ScoredRun]) -> list[str]:
     points = []
     for run in runs:
         report = run.report
@@ -31,13 +30,13 @@ def summary_points(runs: Sequence[Run]) -> list[str]:
     return points
 
 
-def categories_of(runs: Sequence[Run]) -> dict[str, str]:
+def categories_of(runs: Sequence[ScoredRun]) -> dict[str, str]:
     """The category of each task that any run has, in the benchmark's order."""
     order = {name: task.category for run in runs for name, task in run.report.benchmark.tasks.items()}
     return {name: category for name, category in order.items() if any(name in run.report.tasks for run in runs)}
 
 
-def runs_section(runs: Sequence[Run]) -> Section:
+def runs_section(runs: Sequence[ScoredRun]) -> Section:
     """What was run, as the manifests tell it."""
     keys = ("system", "engine", "model", "selector", "style", "prompts")
     rows = []
@@ -56,7 +55,7 @@ def style_name(told: Any) -> str:
     return str(told.get("name")) if isinstance(told, dict) else str(told or "–")
 
 
-def scores_section(runs: Sequence[Run], seed: int) -> Section:
+def scores_section(runs: Sequence[ScoredRun], seed: int) -> Section:
     """Tables 1 and 10: per task, per category, overall."""
     intervals = {run.name: bootstrap_interval(run.sample_scores(), run.categories(), seed=seed) for run in runs}
     bars = [Bar(name, [(one.mean, "")], one.low, one.high) for name, one in intervals.items()]
@@ -81,7 +80,7 @@ def scores_section(runs: Sequence[Run], seed: int) -> Section:
     )
 
 
-def _task_table(runs: Sequence[Run]) -> Table:
+def _task_table(runs: Sequence[ScoredRun]) -> Table:
     papers = [paper for paper in (PAPER_FIGURES if are_of_longbench(runs) else ()) if paper.tasks or paper.qa_mean]
     names = [*(run.name for run in runs), *(paper.name for paper in papers)]
     rows = []
@@ -102,7 +101,7 @@ def _task_table(runs: Sequence[Run]) -> Table:
     return Table("Scores by task", heads, rows, conditions(runs, _PAPERS))
 
 
-def comparison_section(runs: Sequence[Run], seed: int) -> Section | None:
+def comparison_section(runs: Sequence[ScoredRun], seed: int) -> Section | None:
     """Each further run against the first, sample by sample."""
     if len(runs) < 2:
         return None

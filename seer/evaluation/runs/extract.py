@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
-from seer.evaluation.benchmarks.docqa import DocQARecord, extraction_prompt, read_docqa_predictions, read_extraction
-from seer.evaluation.scoring.docqa import NOT_ANSWERABLE
+from seer.evaluation.benchmarks.docqa import DocQARecord, extraction_prompt, read_extraction
+from seer.evaluation.runs.score_docqa import read_docqa_predictions
+from seer.evaluation.scoring.short_answers import NOT_ANSWERABLE
 from seer.storage import write_text
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec

@@ -1,11 +1,11 @@
-"""The loop of predicting, for any benchmark: every input gets one `Prediction`, failures included.
+"""The prediction loop of every benchmark: each input gets one `Prediction`, failed inputs included.
 
     summary = run_inputs(inputs, system, "runs/mine", manifest, LoopOptions(retry_rounds=3))
 
-Inputs that the folder already holds are left out, so that the same command goes on with an interrupted run. What
-fails is tried again once the others are done, as often as `retry_rounds` says, and only then recorded as failed.
-The number of attempts stands in the cause. An input whose generation ended in the ordinary way but held no answer
-is not tried again, since greedy decoding would say the same.
+Inputs with a prediction in the folder are skipped, so the same command resumes an interrupted run. Failed inputs are
+retried after all others, up to `retry_rounds` times, before they are recorded as failed; the recorded cause includes the
+number of attempts. An input whose generation ended normally but contains no answer is not retried, because greedy
+decoding would produce the same text.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import InputError, SeerError
-from seer.evaluation.files import NUM_INPUTS, RunFolder
-from seer.evaluation.runs.versions import ANSWERING, library_versions
+from seer.evaluation.files import NUM_INPUTS, RunFolder, library_versions
 from seer.schema import Answer, Prediction, Status, Step
 
 if TYPE_CHECKING:
     from seer.systems.base import System, Task
 
 OnProgress = Callable[[int, int, int], None]
-"""Called with the numbers of inputs recorded, of all inputs, and of failures among those recorded."""
+"""Called with the numbers of recorded inputs, of all inputs, and of failed inputs among the recorded ones."""
+ANSWERING_LIBRARIES = ("seer-vlm", "torch", "transformers", "vllm", "xgrammar", "bm25s", "pillow")
+"""Packages whose versions can change an answer."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Input:
-    """One question of a benchmark: how it is put to a system, and what its prediction keeps."""
+class BenchmarkInput:
+    """One input of a benchmark: a function that makes the system's task, and the fields that its prediction keeps."""
 
     id: str
     task: str
     to_task: Callable[[], Task]
-    """Called when its turn comes, so that documents are read one by one. What it raises is this input's failure."""
+    """Called when the input is predicted, so that documents are read one by one. An exception fails only this input."""
     answers: tuple[str, ...]
     all_classes: tuple[str, ...] | None = None
     length: int | None = None
@@ -48,16 +49,16 @@ class Input:
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """How inputs are driven through a system; a run may be gone on with under others."""
+    """Batching and retries. These options are not part of a run's identity and may change when it is resumed."""
 
     batch_size: int = 8
-    """Inputs given to the system at once."""
+    """Inputs per call of the system."""
     concurrency: int = 1
-    """Batches in flight at once."""
+    """Calls of the system that run at the same time."""
     retry_rounds: int = 3
-    """Further rounds over the inputs that failed; three is the paper's policy."""
+    """Additional rounds over failed inputs; the paper uses three."""
     retry_failed: bool = False
-    """Also try again what an earlier session recorded as failed."""
+    """Also retry inputs that an earlier session recorded as failed."""
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("concurrency", 1), ("retry_rounds", 0)):
@@ -67,17 +68,17 @@ class LoopOptions:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How a session of predicting ended."""
+    """Counts at the end of a session."""
 
     num_inputs: int
     num_already_done: int
     num_predicted: int
     num_failed: int
-    """Of all inputs, those of earlier sessions included."""
+    """Failed inputs of this and earlier sessions."""
 
 
 def run_inputs(
-    inputs: Sequence[Input],
+    inputs: Sequence[BenchmarkInput],
     system: System,
     out_dir: str | Path,
     manifest: Mapping[str, Any],
@@ -86,8 +87,8 @@ def run_inputs(
 ) -> RunSummary:
     """Append a prediction for each input to `<out_dir>/<task>.jsonl`.
 
-    `manifest` tells what makes this run what it is; a run can only be gone on with under the same.
-    Raises InputError: another process at work there; ConfigError: another run is there.
+    `manifest` holds the settings of the run; a run can be resumed only with identical settings.
+    Raises InputError if another process writes to the folder, and ConfigError if the folder holds another run.
     """
     with RunFolder(out_dir) as run:
         run.open_manifest(manifest, _session(options))
@@ -111,18 +112,21 @@ def run_inputs(
                         settled.append(to_prediction(one, answer, system.name, attempt))
                 run.append(settled)
                 tally.add(settled)
-            # Batches come back as they finish; the next round keeps the benchmark's order.
+            # Batches finish in any order; rebuild the next round in the benchmark's order.
             pending = [one for one in pending if (one.task, one.id) in again]
     return RunSummary(len(inputs), num_already_done, tally.num_done - num_already_done, tally.num_failed)
 
 
-def count_inputs(inputs: Sequence[Input]) -> dict[str, Any]:
-    """The manifest's counts by task. Raises InputError for no inputs, or an id that stands twice."""
+def count_inputs(inputs: Sequence[BenchmarkInput]) -> dict[str, Any]:
+    """Return the manifest entry with the number of inputs by task.
+
+    Raises InputError if there are no inputs, or an id occurs twice in a task.
+    """
     if not inputs:
         raise InputError("there are no inputs to predict; check the data, --tasks and --limit")
     for (task, identifier), number in Counter((one.task, one.id) for one in inputs).items():
         if number > 1:
-            raise InputError(f"the id '{identifier}' stands twice among the inputs of '{task}'; ids must differ")
+            raise InputError(f"the id '{identifier}' occurs twice among the inputs of '{task}'; ids must differ")
     return {NUM_INPUTS: dict(Counter(one.task for one in inputs))}
 
 
@@ -140,21 +144,21 @@ class _Tally:
             self.on_progress(self.num_done, self.num_inputs, self.num_failed)
 
 
-# ── Asking ───────────────────────────────────────────────────────────────────────────────────────
+# ── Answering ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _answers(
-    inputs: Sequence[Input], system: System, options: LoopOptions
-) -> Iterator[tuple[Sequence[Input], list[Answer]]]:
-    """Answers by batch, as the batches finish. At most `concurrency` are in flight, and no more are prepared."""
+    inputs: Sequence[BenchmarkInput], system: System, options: LoopOptions
+) -> Iterator[tuple[Sequence[BenchmarkInput], list[Answer]]]:
+    """Yield batches with their answers as they finish. At most `concurrency` batches are prepared or running."""
 
-    def ask(batch: Sequence[Input]) -> list[Answer]:
+    def answer(batch: Sequence[BenchmarkInput]) -> list[Answer]:
         tasks: dict[int, Task] = {}
         answers: dict[int, Answer] = {}
         for index, one in enumerate(batch):
             try:
                 tasks[index] = one.to_task()
-            except Exception as error:
+            except Exception as error:  # A document that cannot be read must fail only its own input.
                 answers[index] = _failure(error, system, one.id)
         answers |= dict(zip(tasks, answer_every(list(tasks.values()), system), strict=True))
         return [answers[index] for index in range(len(batch))]
@@ -162,27 +166,29 @@ def _answers(
     batches = iter([inputs[first : first + options.batch_size] for first in range(0, len(inputs), options.batch_size)])
     if options.concurrency == 1:
         for batch in batches:
-            yield batch, ask(batch)
+            yield batch, answer(batch)
         return
     with ThreadPoolExecutor(options.concurrency) as pool:
-        running: dict[Future[list[Answer]], Sequence[Input]] = {}
+        running: dict[Future[list[Answer]], Sequence[BenchmarkInput]] = {}
         try:
             while True:
+                # Submit only as many batches as may run, so that documents of later batches are not loaded yet.
                 for batch in islice(batches, options.concurrency - len(running)):
-                    running[pool.submit(ask, batch)] = batch
+                    running[pool.submit(answer, batch)] = batch
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
         finally:
+            # An interrupt must not start the batches that still wait for a thread.
             for future in running:
                 future.cancel()
 
 
 def answer_every(tasks: Sequence[Task], system: System) -> list[Answer]:
-    """One answer for every task, whatever the system raises.
+    """Return one answer per task; an exception of the system becomes a failed answer.
 
-    Where a batch raises, its tasks are asked one by one, so that one bad input can't take the others with it.
+    If a batch raises, its tasks are answered one by one, so that one bad input does not affect the others.
     """
     if not tasks:
         return []
@@ -198,15 +204,18 @@ def answer_every(tasks: Sequence[Task], system: System) -> list[Answer]:
 
 
 def _failure(error: Exception, system: System, identifier: str) -> Answer:
-    """What went wrong as an answer; what nobody foresaw is logged with its traceback."""
+    """Convert an exception into a failed answer. Logs the traceback of exceptions other than Seer's own."""
     if not isinstance(error, SeerError):
         _log.error("system '%s' failed on input '%s'", system.name, identifier, exc_info=error)
     return Answer(text="", status=Status.FAILED, cause=f"{type(error).__name__}: {error}")
 
 
 def is_worth_retrying(answer: Answer) -> bool:
-    """False for what succeeded, for what is too long, and where the model spoke to the end or to its limit and yet gave no
-    answer."""
+    """Return whether another attempt at a failed answer can succeed.
+
+    False for successful answers, for prompts that are too long, and for generations that ended normally or at their
+    token limit without an answer.
+    """
     if answer.status is not Status.FAILED:
         return False
     if answer.failure is not None:
@@ -217,17 +226,17 @@ def is_worth_retrying(answer: Answer) -> bool:
 # ── Recording ────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_prediction(asked: Input, answer: Answer, system: str, attempt: int = 1) -> Prediction:
-    """What is kept of an answer. The prompt's own text is not: with text baselines it is the whole document."""
+def to_prediction(source: BenchmarkInput, answer: Answer, system: str, attempt: int = 1) -> Prediction:
+    """Return the record of an answer. Omits the text of the prompt, which holds the whole document for text baselines."""
     failed = answer.status is Status.FAILED
     cause = f"{answer.cause} (after {attempt} attempts)" if failed and attempt > 1 else answer.cause
     return Prediction(
-        id=asked.id,
-        task=asked.task,
+        id=source.id,
+        task=source.task,
         pred=answer.text,
-        answers=asked.answers,
-        all_classes=asked.all_classes,
-        length=asked.length,
+        answers=source.answers,
+        all_classes=source.all_classes,
+        length=source.length,
         status=answer.status,
         cause=cause,
         pages=max((page for step in answer.trace if step.name == "look" for page in step.pages), default=0),
@@ -247,7 +256,7 @@ def _without_shown_text(step: Step) -> Step:
 
 def _session(options: LoopOptions) -> dict[str, Any]:
     return {
-        "versions": library_versions(ANSWERING),
+        "versions": library_versions(ANSWERING_LIBRARIES),
         "batch_size": options.batch_size,
         "concurrency": options.concurrency,
         "retry_rounds": options.retry_rounds,

@@ -1,10 +1,9 @@
-"""Prefill probes: for each input of a run, one token on a cold cache, timed.
+"""Prefill probes: for each input of a run, the time to generate one token on a cold cache.
 
-A probe sends the first prompt that reading would send (all pages as pictures, or the whole text) and asks for a single
-token. Every probe is a conversation of its own that is forgotten at once, and an engine that keeps more than conversations
-drops it first, so that no engine of ours can reuse what it computed; a remote server's prefix cache is its own affair and
-has to be turned off there. Probes are kept beside the
-predictions, one JSON line each, and the same call goes on where it stopped.
+A probe sends the first prompt of a reading (all pages as images, or the whole text) and requests a single token. Each
+probe is its own conversation and is forgotten afterwards. An engine that keeps more than conversations drops its caches
+before each probe, so local engines cannot reuse earlier computation; the prefix cache of a remote server must be
+disabled there. Probes are stored in the folder of the run, one JSON line each, and an interrupted call can be resumed.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seer.errors import EngineError, InputError
 from seer.evaluation.benchmarks.custom import from_manifest
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.files import RunFolder, read_manifest, read_predictions
-from seer.evaluation.runs.latency import PrefillProbe
-from seer.evaluation.runs.longbench import PredictOptions, to_task
+from seer.evaluation.files import RunFolder, read_predictions, read_run_manifest
+from seer.evaluation.runs.plan_longbench import PredictOptions, to_task
 from seer.schema import Excerpt, Turn
 from seer.storage import append_lines
 
@@ -31,15 +29,27 @@ if TYPE_CHECKING:
 PROBES_NAME = "probes.jsonl"
 
 
+@dataclass(frozen=True)
+class PrefillProbe:
+    """One generation of one token on a cold cache."""
+
+    id: str
+    prompt_tokens: int
+    seconds: float
+    """From the request to the token."""
+    prepare_seconds: float = 0.0
+    """Layout of the document and drawing of its pages, before the request."""
+
+
 def probe_run(
     records: Sequence[LongBenchRecord],
     system: System,
     run: str | Path,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Probe each input that the run holds and that has no probe yet; returns how many were added."""
+    """Probe each input that the run holds and that has no probe yet. Returns the number of new probes."""
     folder = Path(run)
-    options = PredictOptions(benchmark=from_manifest(read_manifest(folder), f"the manifest of '{run}'"))
+    options = PredictOptions(benchmark=from_manifest(read_run_manifest(folder), f"the manifest of '{run}'"))
     with RunFolder(folder):
         known = read_probes(folder, repair=True)
         tasks = sorted({record.task for record in records})
@@ -55,7 +65,10 @@ def probe_run(
 
 
 def probe_prefill(task: Task, system: System) -> PrefillProbe:
-    """One token after the first prompt. Raises InputError for a system without an engine of its own, EngineError."""
+    """Time the first prompt of one task and a single token.
+
+    Raises InputError if the system does not read with a single engine, and EngineError if the generation fails.
+    """
     from seer.engines.base import CachingEngine, Conversation, Request, Sampling
     from seer.rendering import render_text
     from seer.systems.seer import ReadingSystem
@@ -75,7 +88,7 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
         pages = {page.number: page for page in document.pages}
         prompt = Turn(kind="prompt", text=task.question, pages=tuple(pages))
         for page in document.pages:
-            page.image()
+            page.image()  # Draw now: only the request belongs to the prefill time.
     if isinstance(engine, CachingEngine):
         engine.drop_caches()
     sent = time.perf_counter()
@@ -92,7 +105,10 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
 
 
 def read_probes(folder: Path, *, repair: bool = False) -> dict[str, PrefillProbe]:
-    """The probes of a run by input id; `repair` cuts off a last line that is not whole."""
+    """Read the probes of a run by input id. `repair` removes an incomplete last line.
+
+    Raises InputError if a line is not a probe.
+    """
     path = folder / PROBES_NAME
     if not path.is_file():
         return {}

@@ -1,12 +1,12 @@
-"""ROUGE-L as the `rouge` package, version 1.0.1, computes it: exactly, without recursion, and fast.
+"""ROUGE-L exactly as computed by version 1.0.1 of the `rouge` package, but without recursion and fast.
 
-That package's ROUGE-L is a "summary-level union": both texts are split into sentences at every full stop,
-one longest common subsequence (LCS) is traced for every pair of reference and hypothesis sentence, and what
-counts is how many *different* words stand in any of them, over the number of different words on each side.
-Google's `rouge_score` computes something else and differs by up to ten points.
+The ROUGE-L of that package is a "summary-level union". Both texts are split into sentences at every full stop, and one
+longest common subsequence (LCS) is traced for each pair of a reference and a hypothesis sentence. The score counts the
+*distinct* words that occur in any of these subsequences, relative to the number of distinct words on each side. Google's
+`rouge_score` uses another definition and differs by up to ten points.
 
-Since the words count and not only their number, the trace must take the same turns as the original among
-several longest subsequences. Its rule, going back from the end of both sentences:
+Because the words themselves count, not only their number, the trace must choose the same subsequence as the original
+when several are longest. The rule of the original, going back from the end of both sentences:
 
     the two words are equal            → take the word, step back in both
     else, dropping the reference word
@@ -14,11 +14,13 @@ several longest subsequences. Its rule, going back from the end of both sentence
       dropping the hypothesis word     → step back in the reference
     else                               → step back in the hypothesis
 
-The table of lengths L[i, j] is never built. One integer holds a whole row: bit j of `flat[i]` is 1 where
-L[i, j + 1] = L[i, j]. A row follows from the one above by a handful of operations on long integers, for all
-hypothesis sentences side by side (a spare bit between two of them catches the carry). In these terms the rule
-reads: from column j, go left to the nearest column that holds the same word or a step in length; if it holds
-the word, take it; else go up.
+The table of lengths L[i, j] (i reference words, j hypothesis words) is never built. One integer holds a row: bit j of
+`flat[i]` is 1 if L[i, j + 1] = L[i, j]. A row follows from the previous one by a few operations on long integers, for all
+hypothesis sentences at once; a spare bit between two sentences absorbs the carry of the addition. In terms of bits the
+rule is: from column j, move left to the nearest column that has the same word or at which the length increases; if it
+has the same word, take it; otherwise move up one row.
+
+The row update is the bit-parallel LCS of Hyyrö, "Bit-parallel LCS-length computation revisited" (2004).
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 BATCH_BITS = 1024
-"""Hypothesis sentences are laid side by side up to this many bits; a longer sentence stands alone."""
+"""Maximum size of a batch of hypothesis sentences; a longer sentence forms a batch by itself."""
 BLOCK_ROWS = 2048
-"""Rows kept at a time. Longer references keep one row per block and compute the rest again on the way back."""
+"""Rows in memory at a time. Longer references store one row per block and recompute the others during the trace."""
 ORIGINAL_TRACE_LIMIT = 980
-"""The original recurses once per step, so that longer traces end it near Python's default limit of 1,000."""
+"""The original recurses once per step, so longer traces exceed Python's default recursion limit of 1,000."""
 
 
 @dataclass(frozen=True)
 class RougeL:
-    """F1, precision and recall in [0, 1], and the length in steps of the longest trace."""
+    """F1, precision and recall in [0, 1], and the number of steps of the longest trace."""
 
     f1: float
     precision: float = 0.0
@@ -45,7 +47,7 @@ class RougeL:
 
 
 def rouge_l(hypothesis: str, reference: str) -> RougeL:
-    """Compare two texts whose words are separated by white space; 0 where either holds no sentence."""
+    """Compare two texts with words separated by whitespace. All figures are 0 if either text has no sentence."""
     hypothesis_sentences = _sentences(hypothesis)
     reference_sentences = _sentences(reference)
     if not hypothesis_sentences or not reference_sentences:
@@ -59,16 +61,17 @@ def rouge_l(hypothesis: str, reference: str) -> RougeL:
     num_hypothesis = len({word for sentence in hypothesis_sentences for word in sentence})
     num_reference = len({word for sentence in reference_sentences for word in sentence})
     precision, recall = len(union) / num_hypothesis, len(union) / num_reference
-    # The original's small constant keeps the division defined; it also shows in the last digits.
+    # The original's constant of 1e-8 keeps the division defined, and changes the last digits of every score.
     return RougeL(2.0 * (precision * recall / (precision + recall + 1e-8)), precision, recall, longest)
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """Words of each sentence. A sentence of white space only is one empty word, as in the original."""
+    """Return the words of each sentence. A sentence of whitespace only is one empty word, as in the original."""
     return [piece.split() or [""] for piece in text.split(".") if piece]
 
 
 def _batches(sentences: Sequence[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield groups of consecutive sentences of at most `BATCH_BITS` bits, one bit per word and one spare bit each."""
     batch: list[list[str]] = []
     bits = 0
     for sentence in sentences:
@@ -81,15 +84,15 @@ def _batches(sentences: Sequence[list[str]]) -> Iterator[list[list[str]]]:
 
 
 class _Batch:
-    """Hypothesis sentences side by side in the bits of one integer, first word lowest."""
+    """Hypothesis sentences in the bits of one integer, with the first word in the lowest bit."""
 
     def __init__(self, sentences: Sequence[Sequence[str]]) -> None:
         self.where: dict[str, int] = {}
-        """For each word, the bits at which it stands."""
+        """Bits of the positions of each word."""
         self.all_bits = 0
-        """Every bit that stands for a word; the spare bits are missing."""
+        """All bits of words; spare bits are 0."""
         self.spans: list[tuple[int, int, frozenset[str]]] = []
-        """For each sentence its lowest bit, its number of words, its different words."""
+        """Lowest bit, number of words and distinct words of each sentence."""
         offset = 0
         for words in sentences:
             for index, word in enumerate(words, offset):
@@ -99,10 +102,10 @@ class _Batch:
             offset += len(words) + 1
 
     def trace(self, reference: Sequence[str], union: set[str]) -> int:
-        """Add to `union` the words of each LCS with one reference sentence; returns the longest trace seen.
+        """Add the words of each LCS with one reference sentence to `union`; return the longest trace in steps.
 
-        A pair whose common words are all in `union` already, or that has none, can add nothing and is left out,
-        unless it is long enough for its trace to be of interest.
+        A pair whose common words are all in `union` cannot add a word and is skipped, unless it is long enough for its
+        trace to reach `ORIGINAL_TRACE_LIMIT`.
         """
         reference_words = frozenset(reference)
         cursors = [
@@ -112,6 +115,8 @@ class _Batch:
         ]
         if not cursors:
             return 0
+        # The trace runs from the last row to the first, but rows can only be computed from the first to the last. Keep the
+        # row above each block from a forward pass, then recompute one block at a time in reverse order.
         starts = self._block_starts(reference)
         for first in range((len(starts) - 1) * BLOCK_ROWS, -1, -BLOCK_ROWS):
             block = reference[first : first + BLOCK_ROWS]
@@ -121,7 +126,7 @@ class _Batch:
         return max(cursor.steps for cursor in cursors)
 
     def _block_starts(self, reference: Sequence[str]) -> list[int]:
-        """The flat bits above the first row of each block."""
+        """Return the flat bits above the first row of each block."""
         starts = [self.all_bits]
         for first in range(0, len(reference) - BLOCK_ROWS, BLOCK_ROWS):
             flat = starts[-1]
@@ -131,24 +136,28 @@ class _Batch:
         return starts
 
     def _rows(self, flat: int, words: Sequence[str]) -> list[tuple[int, int]]:
-        """For each reference word: the bits where it stands, and those together with the steps of its row."""
+        """Return, for each reference word, the bits of its positions, and these combined with the increases of its row."""
         rows = []
         for word in words:
             same = self.where.get(word, 0)
             flat = self._next_row(flat, same)
+            # A 0 in `flat` marks an increase of the length; together with the matches these are the stops of the trace.
             rows.append((same, same | (flat ^ self.all_bits)))
         return rows
 
     def _next_row(self, flat: int, same: int) -> int:
-        """One row of the bit-parallel LCS: each step moves left to the first match after the step before it."""
+        """Compute the next row: each increase moves left to the first match after the previous increase."""
         if not same:
             return flat
+        # In each run of flat bits, the addition carries from the lowest match to the next increase above it. That
+        # increase becomes flat and the match becomes the new increase. `flat - hits` equals `flat & ~hits` and restores
+        # the flat bits that the carry has passed.
         hits = flat & same
         return ((flat + hits) | (flat - hits)) & self.all_bits
 
 
 class _Cursor:
-    """Where the trace through one hypothesis sentence stands: its lowest bit, columns left, steps gone."""
+    """Position of the trace in one hypothesis sentence: its lowest bit, the columns left, and the steps taken."""
 
     __slots__ = ("column", "offset", "steps")
 
@@ -158,14 +167,20 @@ class _Cursor:
         self.steps = 0
 
     def walk_up(self, rows: Sequence[tuple[int, int]], words: Sequence[str], union: set[str]) -> None:
+        """Trace through the rows of one block, from the last to the first, and add the words of the LCS to `union`."""
         offset, column = self.offset, self.column
         for (same, stops), word in zip(reversed(rows), reversed(words), strict=True):
+            # Bits of this sentence up to the current column. The highest one is the nearest stop to the left, at
+            # column `stop`, counted from 1; 0 means that no stop is left and the trace ends.
             reachable = (stops >> offset) & ((1 << column) - 1)
             stop = reachable.bit_length()
+            # One step per column moved to the left, and one more up to the next row unless the trace ends.
             self.steps += column - stop + (stop > 0)
             column = stop
             if not stop:
                 break
+            # A stop with the same word belongs to the LCS, and the trace moves left as well as up. Any other stop is an
+            # increase that a row above it caused, so the trace only moves up.
             if (same >> (offset + stop - 1)) & 1:
                 union.add(word)
                 column -= 1

@@ -1,18 +1,18 @@
-"""LongBench's metrics: a prediction and an answer in, a number in [0, 1] out.
+"""LongBench's metrics: a prediction and its answers → a number in [0, 1].
 
-Each reproduces the published scorer to the last digit, its quirks included, because scores are only worth
-comparing where the arithmetic is the same; a comment marks each quirk. Own code throughout: no recursion, no
-eval(), and no exception is turned into a score.
+Each metric reproduces the published scorer to the last digit, including its quirks, because scores are only comparable
+under the same arithmetic; a comment marks each quirk. The implementation is our own: no recursion, no eval(), and no
+exception is turned into a score.
 
-    qa_f1, qa_f1_zh        overlap of words, after normalisation
+    qa_f1, qa_f1_zh        word overlap after normalisation
     rouge_l, rouge_l_zh    longest common subsequences (seer.evaluation.scoring.rouge)
-    classification         the one class that the prediction names
-    retrieval, count       the share of all numbers in the prediction that are right
+    classification         the class that the prediction names
+    retrieval, count       the fraction of the numbers in the prediction that are correct
     code_sim               similarity of the first line of code
-    exact                  1 for the answer itself; not LongBench's, for benchmarks of one's own
+    exact                  1 for the answer itself; not part of LongBench, for custom benchmarks
 
-A sample's score is the best over its answers (`score_sample`). What happens to a prediction before scoring is
-`postprocess`: never strip it, since whitespace decides code scores by ten points.
+The score of a sample is the best over its answers (`score_sample`). `postprocess` prepares predictions; it must not strip
+whitespace by default, which changes code scores by ten points.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ from seer.evaluation.scoring.rouge import ORIGINAL_TRACE_LIMIT, RougeL, rouge_l
 
 
 class Postprocess(StrEnum):
-    """What is done to a prediction before it is scored."""
+    """How a prediction is prepared before scoring."""
 
     OFFICIAL = "official"
-    """Nothing, but for the first-line rule of four tasks."""
+    """Unchanged, except for the first-line rule of four tasks."""
     GLYPH = "glyph"
-    """Every run of white space becomes one space first, so that the first-line rule finds a single line."""
+    """Each run of whitespace becomes one space first, so the first-line rule keeps the whole text."""
 
 
 class CodeRatio(StrEnum):
-    """How alike two lines of code are. Published LongBench figures use difflib."""
+    """Similarity of two lines of code. Published LongBench figures use difflib."""
 
     DIFFLIB = "difflib"
     INDEL = "indel"
-    """What fuzzywuzzy computes where python-Levenshtein is installed: 1.4 to 2.4 points higher."""
+    """As computed by fuzzywuzzy if python-Levenshtein is installed: 1.4 to 2.4 points higher."""
 
 
 class Metric(StrEnum):
+    """Names of metrics in tasks and in `benchmark.toml`."""
+
     QA_F1 = "qa_f1"
     QA_F1_ZH = "qa_f1_zh"
     ROUGE_L = "rouge_l"
@@ -61,7 +63,7 @@ class Metric(StrEnum):
 
 
 def postprocess(prediction: str, how: Postprocess, *, first_line: bool) -> str:
-    """Prepare a prediction. `first_line`: drop leading newlines and keep what stands before the next one."""
+    """Prepare a prediction for scoring. `first_line` drops leading newlines and all lines after the first."""
     if how is Postprocess.GLYPH:
         prediction = " ".join(prediction.split())
     return prediction.lstrip("\n").split("\n")[0] if first_line else prediction
@@ -73,7 +75,7 @@ class Score:
 
     value: float
     deep: bool = False
-    """True where `rouge` 1.0.1 would have run out of stack and the published scorer have counted 0."""
+    """True if `rouge` 1.0.1 exceeds the recursion limit, for which the published scorer counts 0."""
 
 
 def score_sample(
@@ -84,7 +86,7 @@ def score_sample(
     all_classes: Sequence[str] = (),
     code_ratio: CodeRatio = CodeRatio.DIFFLIB,
 ) -> Score:
-    """Score one prediction against all its answers; 0 without answers."""
+    """Return the best score of a prediction over its answers; 0 without answers. `all_classes` is for classification only."""
     if metric in _ROUGE_METRICS:
         results = [_ROUGE_METRICS[metric](prediction, answer) for answer in answers]
         return Score(
@@ -111,12 +113,12 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation + _CHINESE_PUNCTUATIO
 
 
 def qa_f1(prediction: str, answer: str) -> float:
-    """F1 over words: lower case, without ASCII punctuation and English articles."""
+    """Return the F1 of lowercase words without ASCII punctuation and English articles."""
     return _overlap_f1(_english_words(prediction), _english_words(answer))
 
 
 def qa_f1_zh(prediction: str, answer: str) -> float:
-    """F1 over jieba's words: lower case, without punctuation and white space."""
+    """Return the F1 of lowercase jieba words without punctuation and whitespace."""
     return _overlap_f1(_chinese_words(prediction), _chinese_words(answer))
 
 
@@ -125,12 +127,13 @@ def _english_words(text: str) -> list[str]:
 
 
 def _chinese_words(text: str) -> list[str]:
-    # Cut first, cleaned after: punctuation still parts the words.
+    # Segment before removing punctuation, because punctuation separates words.
     cleaned = (word.lower().translate(_NO_PUNCTUATION).strip() for word in cut_words(text))
     return [word for word in cleaned if word]
 
 
 def _overlap_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
+    """Return the F1 over two multisets of words."""
     num_same = (Counter(predicted) & Counter(expected)).total()
     if not num_same:
         return 0.0
@@ -139,7 +142,7 @@ def _overlap_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
 
 
 def exact(prediction: str, answer: str) -> float:
-    """1 where both are the same text but for white space around it."""
+    """Return 1 if both texts are equal after stripping surrounding whitespace."""
     return float(prediction.strip() == answer.strip())
 
 
@@ -147,7 +150,7 @@ def exact(prediction: str, answer: str) -> float:
 
 
 def rouge_l_zh(prediction: str, answer: str) -> RougeL:
-    """ROUGE-L over jieba's words. "。" ends no sentence here, so that a whole text may be one."""
+    """Return ROUGE-L over jieba words. "。" does not end a sentence here, so a whole text may be one sentence."""
     return rouge_l(" ".join(cut_words(prediction)), " ".join(cut_words(answer)))
 
 
@@ -155,10 +158,10 @@ def rouge_l_zh(prediction: str, answer: str) -> RougeL:
 
 
 def classification(prediction: str, answer: str, all_classes: Sequence[str]) -> float:
-    """1 over the number of classes that the prediction mentions, if the right one is among them."""
+    """Return 1 / number of classes that the prediction names if the correct one is among them, or else 0."""
     named = [name for name in all_classes if name in prediction]
-    # Classes that are a part of the right one's name do not count against it. Quirk: the published scorer
-    # deletes them from the list that it walks through, and so passes over whatever follows each of them.
+    # Classes whose names are part of the correct one's name do not count. Quirk: the published scorer removes them from the
+    # list during iteration, and therefore skips the class after each removed one.
     index = 0
     while index < len(named):
         if named[index] in answer and named[index] != answer:
@@ -168,35 +171,37 @@ def classification(prediction: str, answer: str, all_classes: Sequence[str]) -> 
 
 
 def count(prediction: str, answer: str) -> float:
-    """The share of the prediction's numbers that equal the answer."""
-    return _share_of_numbers(prediction, answer)
+    """Return the fraction of the numbers in the prediction that equal the answer."""
+    return _fraction_of_numbers(prediction, answer)
 
 
 def retrieval_en(prediction: str, answer: str) -> float:
+    """Return the fraction of the numbers in the prediction that equal the one in the answer, such as "Paragraph 12"."""
     return _retrieval(prediction, answer, "Paragraph ")
 
 
 def retrieval_zh(prediction: str, answer: str) -> float:
+    """Return the fraction of the numbers in the prediction that equal the one in the answer, such as "段落12"."""
     return _retrieval(prediction, answer, "段落")
 
 
 def _retrieval(prediction: str, answer: str, label: str) -> float:
     found = re.search(rf"{label}(\d+)", answer)
     if not found:
-        raise InputError(f"the answer {answer!r} names no paragraph; a retrieval answer reads like '{label}12'")
-    return _share_of_numbers(prediction, found[1])
+        raise InputError(f"the answer {answer!r} names no paragraph; a retrieval answer has the form '{label}12'")
+    return _fraction_of_numbers(prediction, found[1])
 
 
-def _share_of_numbers(prediction: str, right: str) -> float:
+def _fraction_of_numbers(prediction: str, expected: str) -> float:
     numbers = re.findall(r"\d+", prediction)
-    return numbers.count(right) / len(numbers) if numbers else 0.0
+    return numbers.count(expected) / len(numbers) if numbers else 0.0
 
 
 # ── Code ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def code_sim(prediction: str, answer: str, ratio: CodeRatio = CodeRatio.DIFFLIB) -> float:
-    """Similarity of the answer and the first line that holds neither a backtick nor a comment sign."""
+    """Return the similarity of the answer and the first line without a backtick or a comment sign, rounded to 0.01."""
     lines = prediction.lstrip("\n").split("\n")
     line = next((line for line in lines if not ("`" in line or "#" in line or "//" in line)), "")
     if ratio is CodeRatio.INDEL:
@@ -204,7 +209,8 @@ def code_sim(prediction: str, answer: str, ratio: CodeRatio = CodeRatio.DIFFLIB)
 
         similarity = Indel.normalized_similarity(line, answer)
     else:
-        # The order matters: difflib's "autojunk" leaves out frequent characters of the second text alone.
+        # Quirk: the result depends on the order, because difflib's "autojunk" ignores frequent characters of the second
+        # text only.
         similarity = SequenceMatcher(None, line, answer).ratio()
     return round(100 * similarity) / 100
 

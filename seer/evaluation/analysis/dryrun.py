@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 from seer.evaluation.analysis.tokens import TokenRow, TokenTable, token_table
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark
-from seer.evaluation.runs.longbench import PredictOptions, to_input
 from seer.evaluation.runs.loop import answer_every, to_prediction
+from seer.evaluation.runs.plan_longbench import PredictOptions, to_input
 from seer.schema import Document, Prediction
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from typing import cast
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, bare_question, build_context
 from seer.evaluation.scoring.chinese import cut_words
-from seer.evaluation.scoring.pages import PageMetric, PageScore, lexical_overlap, page_score, split_at_median
+from seer.evaluation.scoring.pages import GoldPages, PageMetric, PageScore, lexical_overlap, page_score, split_at_median
 from seer.schema import PageStyle
 
-GoldPages = Mapping[str, tuple[int, ...]]
 Selections = Mapping[str, tuple[int, ...]]
 MATCHED_SELECTORS = ("bm25", "first", "random")
 MANY_GOLD_PAGES = 3

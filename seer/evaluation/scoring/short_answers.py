@@ -1,17 +1,17 @@
-"""One document-QA answer against its gold answer: MMLongBench-Doc's and LongDocURL's rules, by name.
+"""Score one short document-QA answer by the rules of MMLongBench-Doc or LongDocURL.
 
-Both benchmarks score a short answer, extracted from what the model said, by the format of the gold answer. Their
-scripts have faults that move scores, so each protocol says which it keeps:
+Both benchmarks score a short answer, extracted from the model's response, according to the format of the gold answer.
+Their scripts have faults that change scores, so each protocol states which of them it keeps:
 
-    mmlongbench           MMLongBench-Doc's rules, faults repaired: whole numbers must be equal ("96,395" and "8%" are
-                          read, 8.6 is not 8), "not answerable" is right or wrong with nothing between, a list may
-                          come without quotes
-    mmlongbench-official  the published script: 8.6 passes for 8, "96,395" does not pass for 96395, "Answerable" gets
-                          0.71 for "Not answerable". Where it would end with an error, the score is 0
-    longdocurl-official   LongDocURL's published script: cleans units, and scores lists by their best matches
+    mmlongbench           the rules of MMLongBench-Doc with the faults fixed: integers must be equal ("96,395" and "8%" are
+                          read, 8.6 does not equal 8), "not answerable" is right or wrong without partial credit, and a
+                          list may come without quotes
+    mmlongbench-official  the published script: 8.6 equals 8, "96,395" does not equal 96395, "Answerable" scores 0.71
+                          against "Not answerable". If the script would raise an exception, the score is 0
+    longdocurl-official   the published script of LongDocURL: removes units, and scores lists by their best matches
 
-The scripts evaluate what a model wrote as code. Here it is read as a literal or not at all, so that "2015-2016" stays
-a text where LongDocURL's script makes -1 of it.
+The scripts evaluate the model's text as code. This module parses it as a literal or not at all, so "2015-2016" stays a
+text, while LongDocURL's script computes -1.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from seer.errors import InputError
 
 NOT_ANSWERABLE = "Not answerable"
 MAX_LITERAL_CHARACTERS = 20_000
-"""Longer texts are not read as literals: an answer is short, and reading nested brackets takes stack."""
+"""Longer texts are not parsed as literals: answers are short, and nested brackets consume the parser's stack."""
 
 
 class DocProtocol(StrEnum):
+    """Rules for scoring an answer; see the module docstring."""
+
     MMLONGBENCH = "mmlongbench"
     MMLONGBENCH_OFFICIAL = "mmlongbench-official"
     LONGDOCURL_OFFICIAL = "longdocurl-official"
 
 
 class AnswerFormat(StrEnum):
+    """Format of a gold answer; NONE is for unanswerable questions."""
+
     INT = "Int"
     FLOAT = "Float"
     STR = "Str"
@@ -48,26 +52,29 @@ _FORMAT_NAMES = {**{form.value: form for form in AnswerFormat}, "Integer": Answe
 
 
 def read_format(name: str) -> AnswerFormat:
-    """Either benchmark's name of a format: Int or Integer, Str or String."""
+    """Return the answer format for the name in either benchmark: Int or Integer, Str or String.
+
+    Raises InputError for any other name.
+    """
     if name not in _FORMAT_NAMES:
-        raise InputError(f"'{name}' is no answer format; the formats are {', '.join(_FORMAT_NAMES)}")
+        raise InputError(f"unknown answer format '{name}'; use one of {', '.join(_FORMAT_NAMES)}")
     return _FORMAT_NAMES[name]
 
 
 def score_answer(gold: str, prediction: str, form: AnswerFormat, protocol: DocProtocol) -> float:
-    """Score in [0, 1]."""
+    """Return the score of a prediction against its gold answer, in [0, 1]."""
     score = {
-        DocProtocol.MMLONGBENCH: _repaired,
-        DocProtocol.MMLONGBENCH_OFFICIAL: _mmlongbench,
+        DocProtocol.MMLONGBENCH: _mmlongbench_fixed,
+        DocProtocol.MMLONGBENCH_OFFICIAL: _mmlongbench_official,
         DocProtocol.LONGDOCURL_OFFICIAL: _longdocurl,
     }[protocol]
     return float(score(gold, prediction, form))
 
 
-# ── MMLongBench-Doc, repaired ────────────────────────────────────────────────────────────────────
+# ── MMLongBench-Doc, fixed ───────────────────────────────────────────────────────────────────────
 
 
-def _repaired(gold: str, prediction: str, form: AnswerFormat) -> float:
+def _mmlongbench_fixed(gold: str, prediction: str, form: AnswerFormat) -> float:
     if form is AnswerFormat.NONE or _clean(gold) == NOT_ANSWERABLE.lower():
         return float(_clean(prediction).rstrip(".") == _clean(gold).rstrip("."))
     if _clean(prediction).rstrip(".") == NOT_ANSWERABLE.lower():
@@ -83,18 +90,18 @@ def _repaired(gold: str, prediction: str, form: AnswerFormat) -> float:
 
 
 _NUMBER = re.compile(
-    r"([-+]?(?:\d[\d,]*+(?:\.\d++|(?<=\d))|\.\d++)(?:e[-+]?\d++)?)\.?(?:\s*%|\s+[^\d\s]+)?"  # possessive: linear
+    r"([-+]?(?:\d[\d,]*+(?:\.\d++|(?<=\d))|\.\d++)(?:e[-+]?\d++)?)\.?(?:\s*%|\s+[^\d\s]+)?"  # possessive quantifiers: linear time
 )
 
 
 def _number(text: str) -> float | None:
-    """The number that a short answer is: without thousands separators, currency, percent sign or unit."""
+    """Return the number in a short answer, ignoring thousands separators, currency, percent sign and unit; or None."""
     match = _NUMBER.fullmatch(_clean(text).lstrip("£€"))
     return float(match[1].replace(",", "")) if match else None
 
 
 def _read_items(text: str) -> list[Any]:
-    """A list literal; else what stands between brackets, parted at commas; else the text alone."""
+    """Return the items of a list literal, of text in brackets split at commas, or else the text as the only item."""
     literal = read_literal(text)
     if isinstance(literal, list | tuple):
         return list(literal)
@@ -107,7 +114,7 @@ def _read_items(text: str) -> list[Any]:
 # ── MMLongBench-Doc, as published ────────────────────────────────────────────────────────────────
 
 
-def _mmlongbench(gold: str, prediction: str, form: AnswerFormat) -> float:
+def _mmlongbench_official(gold: str, prediction: str, form: AnswerFormat) -> float:
     if form is AnswerFormat.INT:
         try:
             return float(int(gold) == int(float(prediction)))
@@ -127,7 +134,7 @@ def _mmlongbench(gold: str, prediction: str, form: AnswerFormat) -> float:
 
 
 def _official_items(text: str) -> list[Any]:
-    """Raises ValueError for what opens with a bracket and is no literal."""
+    """Return the items of a list. Raises ValueError for text that starts with a bracket and is not a literal."""
     if not text.startswith("["):
         return [text]
     literal = read_literal(text)
@@ -137,11 +144,14 @@ def _official_items(text: str) -> list[Any]:
 
 
 def _list_minimum(gold: Sequence[Any], prediction: Sequence[Any], clean: Callable[[Any], str]) -> float:
-    """Lists of one length, sorted, as good as their worst pair; numbers and the like must be equal."""
+    """Return the score of the worst pair of two sorted lists of equal length; 0 for different lengths.
+
+    If the first gold item requires equality, such as a number, all items must be equal.
+    """
     if not gold or len(gold) != len(prediction):
         return 0.0
     expected, found = sorted(map(clean, gold)), sorted(map(clean, prediction))
-    if _is_float(expected[0]) or _wants_equality(expected[0]):
+    if _is_float(expected[0]) or _requires_equality(expected[0]):
         return float("-".join(expected) == "-".join(found))
     return min(_anls(one, other) for one, other in zip(expected, found, strict=True))
 
@@ -152,10 +162,12 @@ _UNITS = ("kg", "mm", "m", "meters", "acres", "minutes", "mile", "miles", "milli
 
 
 def _longdocurl(gold: str, prediction: str, form: AnswerFormat) -> float:
+    # The published script compares values after evaluation, so a literal in the prediction is read first. Sets have no
+    # order; sort them to make the score deterministic.
     literal = read_literal(prediction)
     found = prediction if literal is None else sorted(literal, key=str) if isinstance(literal, set) else literal
     if form is AnswerFormat.INT:
-        # An unreadable gold answer stays a text, which no number equals.
+        # In the script, a gold answer that is not an integer stays a text, which equals no number.
         expected = _whole(_clean_units(gold))
         return float(expected is not None and expected == _whole(_clean_units(found)))
     if form is AnswerFormat.FLOAT:
@@ -178,6 +190,7 @@ def _whole(text: str) -> int | None:
 
 
 def _listed(value: Any, text: str) -> list[Any]:
+    """Return a value as a non-empty list of items; dictionaries become their values joined with hyphens."""
     items = value if isinstance(value, list) else [text if value is None else value]
     if items and isinstance(items[0], dict):
         items = ["-".join(str(part) for part in item.values()) if isinstance(item, dict) else item for item in items]
@@ -185,9 +198,12 @@ def _listed(value: Any, text: str) -> list[Any]:
 
 
 def _list_best(gold: Sequence[Any], prediction: Sequence[Any]) -> float:
-    """The mean over gold items of the best match, less where more was given than asked. Numbers keep their order."""
+    """Return the mean best match of the gold items, times sqrt(gold length / predicted length) if there are extra items.
+
+    If the first gold item requires equality, all items must be equal and in the same order.
+    """
     expected, found = [_clean_units(item) for item in gold], [_clean_units(item) for item in prediction]
-    if _is_float(expected[0]) or _wants_equality(expected[0]):
+    if _is_float(expected[0]) or _requires_equality(expected[0]):
         return float("-".join(expected) == "-".join(found))
     best = [max(_anls(one, other) for other in found) for one in expected]
     return sum(best) / len(expected) * min(1.0, len(expected) / len(found)) ** 0.5
@@ -197,7 +213,7 @@ def _clean_units(value: Any) -> str:
     text = str(value).lower().strip().replace(",", "")
     for unit in _UNITS:
         if text.endswith(unit):
-            # Quirk: strips every trailing character that occurs in the unit, not the unit alone.
+            # Quirk: strips every trailing character that occurs in the unit, not only the unit itself.
             text = text.rstrip(unit).strip()
     return _clean_marks(text).lstrip("$").strip().lstrip("£").strip().rstrip("%").strip()
 
@@ -210,19 +226,20 @@ def _clean(value: Any) -> str:
 
 
 def _clean_marks(text: str) -> str:
-    """Without what stands in parentheses, and without one quotation mark at either end."""
-    *closed, rest = text.split(")")  # a substitution would seek the end of every parenthesis that has none
+    """Remove text in parentheses, and one quotation mark at either end."""
+    # A regular expression would scan to the end of the text for each unclosed parenthesis, in quadratic time.
+    *closed, rest = text.split(")")
     parts = [part.partition("(") for part in closed]
     kept = [before.rstrip() if opening else f"{before})" for before, opening, _ in parts]
     return re.sub(r"^['\"]|['\"]$", "", "".join([*kept, rest]).strip()).strip()
 
 
 def _text_score(gold: str, prediction: str) -> float:
-    return float(gold == prediction) if _wants_equality(gold) else _anls(gold, prediction)
+    return float(gold == prediction) if _requires_equality(gold) else _anls(gold, prediction)
 
 
 def _anls(gold: str, prediction: str) -> float:
-    """1 minus the edit distance over the longer length; 0 unless above one half."""
+    """Return 1 - Levenshtein distance / longer length; 0 for values of at most 0.5."""
     from rapidfuzz.distance import Levenshtein
 
     length = max(len(gold.upper()), len(prediction.upper()))
@@ -237,8 +254,8 @@ _EQUAL_FORMS = (
 )
 
 
-def _wants_equality(text: str) -> bool:
-    """Addresses, files, pages, telephone numbers, times, dates: nearly right is wrong."""
+def _requires_equality(text: str) -> bool:
+    """Return whether an answer requires equality: addresses, files, pages, telephone numbers, times and dates."""
     if "https://" in text or "a.m." in text or "p.m." in text:
         return True
     if text.endswith((".py", "ipynb")) or text.startswith("page"):
@@ -247,7 +264,7 @@ def _wants_equality(text: str) -> bool:
 
 
 def _is_close(gold: float, prediction: float) -> bool:
-    """Within 1 %, or equal when rounded; also as a percentage of one another."""
+    """Return whether two numbers agree within 1 % or after rounding, also if one of them is a percentage."""
     for expected in (gold / 100, gold, gold * 100):
         if isclose(expected, prediction, rel_tol=0.01):
             return True
@@ -258,6 +275,7 @@ def _is_close(gold: float, prediction: float) -> bool:
 
 
 def _num_decimals(number: float) -> int:
+    # A number without a decimal point, such as 1e22, counts as three decimals, as in the published scripts.
     text = str(number)
     return len(text.rpartition(".")[2]) if "." in text else 3
 
@@ -271,7 +289,7 @@ def _is_float(text: str) -> bool:
 
 
 def read_literal(text: str) -> Any:
-    """The value that a text is a literal of; None where it is none."""
+    """Parse a text as a Python literal; return None if it is not one."""
     if len(text) > MAX_LITERAL_CHARACTERS:
         return None
     try:

@@ -1,12 +1,12 @@
-"""Time: what a run's own clock says, and the paper's protocol (A.7) for measuring prefill apart.
+"""Latency: the seconds recorded by a run, and the paper's protocol (A.7) for measuring prefill separately.
 
-Every prediction carries the seconds it took and, in its trace, the seconds and tokens of each turn. Medians are
-reported because a few samples run to the token limit, and the tail is counted instead of hidden in a mean. Times are
-only worth comparing at one batch size and one concurrency, which the run's manifest records; the paper's are for one
-sample at a time.
+Each prediction has its total seconds and, in its trace, the seconds and tokens of every turn. The summary reports
+medians, because a few samples run to the token limit, and counts the slow samples instead of hiding them in a mean.
+Times are comparable only at the same batch size and concurrency, which the run's manifest records; the paper's are for
+one sample at a time.
 
-A prefill probe is a generation of one token on a cold cache. With it, a sample's decode rate is the tokens after
-the first over the time left after the prefill.
+A prefill probe generates one token on a cold cache. The decode rate of a sample is then the number of tokens after the
+first divided by the time that remains after the prefill.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from seer.evaluation.runs.probing import PrefillProbe
 from seer.schema import Prediction, Status
 
 SLOW_SECONDS = 30.0
-"""The paper counts samples slower than this."""
+"""The paper counts samples that take longer."""
 
 
 @dataclass(frozen=True)
 class LatencySummary:
-    """Over samples that were answered. Figures are medians where nothing else is said; None where none is known."""
+    """Latency over answered samples: medians, unless stated otherwise; None if there is no measurement."""
 
     num_samples: int
     seconds: float | None
@@ -31,28 +32,16 @@ class LatencySummary:
     num_slow: int
     completion_tokens: float | None
     generate_tokens_per_s: float | None
-    """Completion tokens over seconds, prefill included: a lower bound of the decode rate."""
+    """Completion tokens per second including the prefill: a lower bound of the decode rate."""
     prefill_seconds: float | None = None
     decode_tokens_per_s: float | None = None
-    """Only with probes."""
-
-
-@dataclass(frozen=True)
-class PrefillProbe:
-    """One generation of one token on a cold cache."""
-
-    id: str
-    prompt_tokens: int
-    seconds: float
-    """From the request to the token."""
-    prepare_seconds: float = 0.0
-    """Laying out the document and drawing its pages, before the request."""
+    """Only for runs with probes."""
 
 
 def latency_summary(
     predictions: Iterable[Prediction], probes: Mapping[str, PrefillProbe] | None = None
 ) -> LatencySummary:
-    """Summarise a run; `probes` are by input id."""
+    """Summarise the predictions of a run; `probes` are by input id."""
     answered = [one for one in predictions if one.status is not Status.FAILED and one.seconds > 0]
     seconds = [one.seconds for one in answered]
     rates = [rate for one in answered if (rate := _generate_rate(one)) is not None]
@@ -76,7 +65,7 @@ def latency_summary(
 
 @dataclass(frozen=True)
 class PrefillBucket:
-    """Prefill of prompts of about one length (table 14)."""
+    """Prefill of prompts with between `least_tokens` and twice as many tokens (table 14)."""
 
     least_tokens: int
     num_probes: int
@@ -85,7 +74,7 @@ class PrefillBucket:
 
 
 def prefill_by_length(probes: Iterable[PrefillProbe]) -> list[PrefillBucket]:
-    """Probes grouped by length, each group twice as long as the one before it."""
+    """Group probes by prompt length; the lower bounds of the groups are powers of two."""
     grouped: dict[int, list[PrefillProbe]] = {}
     for probe in probes:
         grouped.setdefault(1 << max(0, probe.prompt_tokens.bit_length() - 1), []).append(probe)
@@ -110,12 +99,12 @@ def _median(values: Sequence[float]) -> float | None:
     return float(statistics.median(values)) if values else None
 
 
-def _quantile(values: Sequence[float], share: float) -> float | None:
-    """Linear between neighbours."""
+def _quantile(values: Sequence[float], level: float) -> float | None:
+    """Return a quantile, interpolated linearly between neighbours."""
     if not values:
         return None
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
+    place = level * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -11,26 +11,26 @@ manifests: without retrieval (k = 0), one page (k = 1), pictures alone. The pape
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
-from seer.evaluation.analysis.runs import Run
+from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.reports import cases as report_cases
 from seer.evaluation.reports import controls as report_controls
-from seer.evaluation.reports import reading as report_reading
+from seer.evaluation.reports import costs as report_costs
 from seer.evaluation.reports import scores as report_scores
+from seer.evaluation.reports import selection as report_selection
+from seer.evaluation.scoring.pages import GoldPages
 from seer.storage import write_text
 from seer.web.page import to_html
 from seer.web.tables import Report, to_json, to_markdown
 
-GoldPages = Mapping[str, tuple[int, ...]]
-
 
 def build_report(
-    runs: Sequence[Run],
+    runs: Sequence[ScoredRun],
     *,
     title: str | None = None,
     gold_pages: GoldPages | None = None,
@@ -50,12 +50,12 @@ def build_report(
         report_scores.runs_section(runs),
         report_scores.scores_section(runs, seed),
         report_scores.comparison_section(runs, seed),
-        report_reading.tokens_section(runs),
-        report_reading.selection_section(runs),
-        report_reading.page_section(runs, gold_pages or {}, records, seed),
+        report_costs.tokens_section(runs),
+        report_selection.selection_section(runs),
+        report_selection.page_section(runs, gold_pages or {}, records, seed),
         report_controls.scope_section(runs),
         report_controls.heterogeneity_section(runs),
-        report_reading.latency_section(runs),
+        report_costs.latency_section(runs),
         report_cases.failures_section(runs),
         report_cases.gallery_section(runs),
         report_cases.pages_section(runs[0], records, gold_pages or {}),

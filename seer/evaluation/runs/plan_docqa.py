@@ -1,10 +1,10 @@
-"""Predict a document-QA benchmark: its records name files, mostly PDFs, whose own pages are read.
+"""Plan the run of a document-QA benchmark, whose records name files, mostly PDFs, that are read page by page.
 
     inputs, manifest = plan_docqa(read_docqa("samples.json"), "documents/", "seer", reasoning_tokens=1024)
     run_inputs(inputs, system, "runs/mine", manifest, LoopOptions())
 
-Pages of a prediction are numbered as they were shown: where a record is about pages 42 to 71, its page 1 is page 42.
-Both benchmarks score short answers. A system that answers at length needs `seer.evaluation.runs.extract` in between.
+Predictions number pages as shown: for a record about pages 42 to 71, page 1 of the prediction is page 42 of the file.
+Both benchmarks score short answers; `seer.evaluation.runs.extract` shortens the answers of systems that write long ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import InputError
-from seer.evaluation.benchmarks.docqa import PREDICTIONS_NAME, DocQARecord
-from seer.evaluation.runs.loop import Input, count_inputs
-from seer.evaluation.scoring.docqa import NOT_ANSWERABLE
+from seer.evaluation.benchmarks.docqa import DocQARecord
+from seer.evaluation.runs.loop import BenchmarkInput, count_inputs
+from seer.evaluation.runs.score_docqa import PREDICTIONS_NAME
+from seer.evaluation.scoring.short_answers import NOT_ANSWERABLE
 from seer.schema import Document
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 TASK_NAME = PREDICTIONS_NAME.removesuffix(".jsonl")
 MAX_ANSWER_TOKENS = 128
 DOCUMENTS_KEPT = 4
-"""Questions over one document follow each other, so that it is read once."""
+"""Size of the document cache. Questions on one document are consecutive, so each document is usually read once."""
 INSTRUCTION = (
     "Answer from the document, with the answer only, as short as it can be: a number, a name, a phrase, or a list in "
     f'square brackets. If the document does not tell, reply "{NOT_ANSWERABLE}".'
@@ -46,11 +47,12 @@ def plan_docqa(
     dpi: float = 96,
     ocr: Ocr = "auto",
     describe: Mapping[str, Any] | None = None,
-) -> tuple[list[Input], dict[str, Any]]:
-    """The inputs of a run and its manifest. Files are looked for now and read when their turn comes.
+) -> tuple[list[BenchmarkInput], dict[str, Any]]:
+    """Return the inputs of a run and its manifest. Locates all files now; each is read when its input is predicted.
 
-    `documents`: the folder with the files. `style` is for text files, `dpi` and `ocr` for PDFs (see `seer.load`).
-    Raises InputError: no records, an id twice, a file that is not there.
+    `documents` is the folder with the files. `style` applies to text files, `dpi` and `ocr` to PDFs (see `seer.load`).
+    `reasoning_tokens` are added to the token limit of the answer; `describe` adds entries to the manifest.
+    Raises InputError if there are no records, an id occurs twice or a file is missing.
     """
     if reasoning_tokens < 0:
         raise InputError(f"reasoning_tokens is {reasoning_tokens}; it must be at least 0")
@@ -64,7 +66,7 @@ def plan_docqa(
 
     room = MAX_ANSWER_TOKENS + reasoning_tokens
     inputs = [
-        Input(
+        BenchmarkInput(
             record.id,
             TASK_NAME,
             partial(to_task, record, files[record.document], load_pages, room),
@@ -87,7 +89,7 @@ def plan_docqa(
 
 
 def to_task(record: DocQARecord, file: Path, load_pages: Load, max_new_tokens: int) -> Task:
-    """Reads the document. Raises what `seer.load` raises."""
+    """Read the document and return the question for the system. Raises the errors of `seer.load`."""
     from seer.systems.base import Task
 
     first, last = record.pages or (1, None)
@@ -105,9 +107,9 @@ def to_task(record: DocQARecord, file: Path, load_pages: Load, max_new_tokens: i
 
 
 def find_documents(records: Sequence[DocQARecord], folder: Path) -> dict[str, Path]:
-    """The file of each document that the records name, by that name; `.pdf` may be left out of it, as LongDocURL does.
+    """Map the name of each document in the records to its file. Names may omit `.pdf`, as in LongDocURL.
 
-    Raises InputError naming those that are not there.
+    Raises InputError if the folder does not exist or lacks a document.
     """
     if not folder.is_dir():
         raise InputError(f"no folder at '{folder}'; give the one with the benchmark's documents")
@@ -115,7 +117,7 @@ def find_documents(records: Sequence[DocQARecord], folder: Path) -> dict[str, Pa
     found: dict[str, Path] = {}
     for name in dict.fromkeys(record.document for record in records):
         for path in (inside / name, inside / f"{name}.pdf"):
-            # a name comes from a file of others; it may not lead out of the folder
+            # Names come from an untrusted file and must not lead out of the folder.
             if name and path.resolve().is_relative_to(inside) and path.is_file():
                 found[name] = path
                 break

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seer.evaluation.benchmarks.longbench import ScoreReport, score_folder
-from seer.evaluation.files import read_manifest, read_predictions
-from seer.evaluation.runs.latency import PrefillProbe
-from seer.evaluation.runs.probing import read_probes
+from seer.evaluation.files import read_predictions, read_run_manifest
+from seer.evaluation.runs.probing import PrefillProbe, read_probes
+from seer.evaluation.runs.score import ScoreReport, score_folder
 from seer.evaluation.scoring.scorers import CodeRatio, Postprocess
 from seer.schema import PageStyle, Prediction
 
@@ -26,7 +25,7 @@ Predictions = Mapping[str, Mapping[str, Prediction]]
 
 
 @dataclass(frozen=True)
-class Run:
+class ScoredRun:
     name: str
     report: ScoreReport
     predictions: Predictions
@@ -72,12 +71,12 @@ def load_run(
     postprocess: Postprocess | str = Postprocess.OFFICIAL,
     code_ratio: CodeRatio | str = CodeRatio.DIFFLIB,
     partial: bool = False,
-) -> Run:
+) -> ScoredRun:
     """Score a folder and read its records, if they are ours."""
     folder = Path(path)
     report = score_folder(folder, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     predictions: dict[str, dict[str, Prediction]] = {}
-    if read_manifest(folder):
+    if read_run_manifest(folder):
         for task in report.tasks:
             predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}
-    return Run(name or folder.resolve().name, report, predictions, read_probes(folder))
+    return ScoredRun(name or folder.resolve().name, report, predictions, read_probes(folder))

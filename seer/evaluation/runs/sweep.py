@@ -1,4 +1,4 @@
-"""Several runs over one question set and one loaded model: what controls and frontiers are made of."""
+"""Several runs over the same records and one loaded model, as controls and frontiers need them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import check_manifest
-from seer.evaluation.runs.longbench import PredictOptions, plan_run
 from seer.evaluation.runs.loop import OnProgress, run_inputs
+from seer.evaluation.runs.plan_longbench import PredictOptions, plan_run
 from seer.models.checkpoint import weights_digest
 from seer.schema import PageStyle
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from seer.engines.base import Engine
 
 Progress = Callable[[str], AbstractContextManager[OnProgress]]
-"""Makes a bar for what is being done."""
+"""Returns a context with a progress callback for the run of the given name."""
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One run: a system and a selector, what the policy changes, and how pages are laid out.
+class RunSpec:
+    """One run of a sweep: a system and a selector, changes to the reading policy, and the page style.
 
     The names are those of `seer.systems.seer.SYSTEMS` and `seer.selection.base.SELECTORS`.
     """
 
     name: str
-    """Of its folder."""
+    """Name of the run's folder."""
     system: str = "seer"
     policy: Mapping[str, Any] = field(default_factory=dict)
     style: str | PageStyle = "seer"
@@ -38,9 +38,10 @@ class Variant:
 
 
 class Engines:
-    """Engines by model, each loaded when it is first needed and then kept.
+    """Engines by model, each loaded at first use and then kept.
 
-    A local engine says again what it has said, since variants share requests. `max_batch`: its questions in one batch.
+    A local engine reuses its answers to identical requests, since the runs of a sweep share many. `max_batch` is the
+    number of requests in one batch of a local engine; `options` are further options of the engine.
     """
 
     def __init__(self, device: str = "auto", name: str = "hf", max_batch: int = 8, **options: Any) -> None:
@@ -50,9 +51,11 @@ class Engines:
 
     @property
     def recalls(self) -> bool:
+        """Whether engines reuse answers to identical requests."""
         return self.name == "hf"
 
     def load(self, model: str | None) -> Engine:
+        """Return the engine of a model; loads it at the first call."""
         from seer.engines.build import build_engine
         from seer.engines.recalling import RecallingEngine
 
@@ -64,11 +67,12 @@ class Engines:
 
 @contextmanager
 def no_progress(doing: str) -> Iterator[OnProgress]:
+    """Report no progress: the default of `run_spec`."""
     yield lambda done, total, failed: None
 
 
-def run_variant(
-    variant: Variant,
+def run_spec(
+    spec: RunSpec,
     records: Sequence[LongBenchRecord],
     options: PredictOptions,
     out: Path,
@@ -78,36 +82,37 @@ def run_variant(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> None:
-    """Predict into `<out>/<name>`; a run that is there is gone on with. `seed` is that of the random selector.
+    """Predict into `<out>/<name>`, and resume the run there if it has the same settings.
 
-    Raises ConfigError where the folder holds another run, and before the model is loaded.
+    `seed` is the seed of the random selector. Raises ConfigError if the folder holds another run; the check precedes
+    loading the model.
     """
     from seer.config import build_config
     from seer.reading.policy import ReadingPolicy
     from seer.systems.seer import build_system, run_name
 
-    policy = build_config(ReadingPolicy, variant.policy, where=f"the policy of '{variant.name}'")
-    style = variant.style if isinstance(variant.style, str) else variant.style.model_dump(mode="json")
+    policy = build_config(ReadingPolicy, spec.policy, where=f"the policy of '{spec.name}'")
+    style = spec.style if isinstance(spec.style, str) else spec.style.model_dump(mode="json")
     described = {
         "engine": engines.name,
         "model": model,
         "weights": weights_digest(model),
-        "selector": variant.selector,
+        "selector": spec.selector,
         "style": style,
         "seed": seed,
         "recalls": engines.recalls,
         "policy": policy.model_dump(mode="json"),
     }
-    inputs, manifest = plan_run(records, run_name(variant.system, variant.selector), options, described)
-    folder = out / variant.name
+    inputs, manifest = plan_run(records, run_name(spec.system, spec.selector), options, described)
+    folder = out / spec.name
     check_manifest(folder, manifest)
     system = build_system(
-        variant.system,
+        spec.system,
         engine=engines.load(model),
-        selector=variant.selector,
-        style=variant.style,
+        selector=spec.selector,
+        style=spec.style,
         policy=policy,
         seed=seed,
     )
-    with progress(variant.name) as on_progress:
+    with progress(spec.name) as on_progress:
         run_inputs(inputs, system, folder, manifest, options, on_progress)
