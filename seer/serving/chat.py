@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChatRequest:
     model: str
     question: str
     sources: tuple[Source, ...]
@@ -62,7 +62,7 @@ class _Reading:
     talk: list[str] = field(default_factory=list)
 
 
-def read_chat(body: Any, settings: ServeSettings) -> Asked:
+def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
     """Raises InputError, ConfigError: what arrived, what was required."""
     if not isinstance(body, Mapping):
         raise InputError("the body is no JSON object; send a chat completion request")
@@ -82,7 +82,7 @@ def read_chat(body: Any, settings: ServeSettings) -> Asked:
             "into a part or message of its own, and the question last"
         )
     stream_options = body.get("stream_options")
-    return Asked(
+    return ChatRequest(
         model=_text(body, "model"),
         question=question,
         sources=tuple(sources),

@@ -1,6 +1,7 @@
-"""The door of the server: request ids, keys, the size of bodies, one log line a request.
+"""Middleware around the application: request ids, API keys, a limit on body sizes, and one log line per request.
 
-The log holds numbers and names of our own making: no text of a document, a question, an answer or an error, no key.
+The log holds numbers, ids, error codes and causes (`seer.serving.errors.log_cause`). It never holds a key or text of a
+document, a question or an answer.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Keys:
-    """Who may ask. Compared in constant time, over digests, so that neither length nor prefix of a key shows."""
+    """The API keys of a server. Digests are compared in constant time, so timing reveals neither length nor prefix."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     def owner(self, authorization: str) -> str | None:
-        """A name for the holder of this header's key, "" where no key is needed, None where it is not right."""
+        """The owner id of the key in an Authorization header; "" if the server has no keys, None for a wrong key."""
         if not self._digests:
             return ""
         scheme, _, key = authorization.partition(" ")
@@ -51,14 +52,22 @@ class Guard:
     def __init__(
         self, app: App, *, keys: Keys, max_body_bytes: int, metrics: ServerMetrics, paths: Sequence[str]
     ) -> None:
-        """`paths` are the templates of the routes, e.g. /v1/files/{file_id}: what requests are counted by."""
+        """Wrap `app`.
+
+        Args:
+            app: The application.
+            keys: The API keys that paths under /v1/ require.
+            max_body_bytes: Limit of a request's body.
+            metrics: The counters to update.
+            paths: The templates of the routes, e.g. /v1/files/{file_id}; requests are counted by template.
+        """
         self.app, self.keys, self.max_body_bytes, self.metrics = app, keys, max_body_bytes, metrics
         self._templates = {
             path: re.compile("[^/]+".join(re.escape(part) for part in re.split(r"\{[^}]*\}", path))) for path in paths
         }
 
     def _route(self, path: str) -> str:
-        """The template that a path follows. Others share one name: anyone could invent new ones."""
+        """The template that a path matches. All other paths share one name, so that clients cannot add metrics."""
         return next((name for name, shape in self._templates.items() if shape.fullmatch(path)), "other")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,30 +78,25 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
-        status = [500]
+        status = 500
         facts: dict[str, Any] = {}
         scope.setdefault("state", {}).update(request_id=request_id, facts=facts)
 
-        async def answering(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                status[0] = message["status"]
+                status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
-            await self._admit(scope, headers, receive, answering)
+            await self._admit(scope, headers, receive, send_with_id)
         finally:
             seconds = time.perf_counter() - started
             route = self._route(scope["path"])
-            self.metrics.requests.labels(route, str(status[0])).inc()
+            self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.request_seconds.labels(route).observe(seconds)
-            line = {
-                "request_id": request_id,
-                "route": route,
-                "status": status[0],
-                "seconds": round(seconds, 4),
-                **facts,
-            }
+            line = {"request_id": request_id, "route": route, "status": status, "seconds": round(seconds, 4), **facts}
             log.info(json.dumps(line))
 
     async def _admit(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
@@ -101,17 +105,19 @@ class Guard:
             if owner is None:
                 message = "no valid API key; send it as 'Authorization: Bearer KEY'"
                 body = error_body(message, "authentication_error", "invalid_api_key")
+                scope["state"]["facts"]["error"] = "invalid_api_key"
                 await _refuse(send, 401, body, (b"www-authenticate", b"Bearer"))
                 return
             scope["state"]["owner"] = owner
         length = headers.get("content-length", "")
         if _LENGTH.fullmatch(length) and int(length) > self.max_body_bytes:
+            scope["state"]["facts"]["error"] = "request_too_large"
             await _refuse(send, 413, self._too_large())
             return
         await self.app(scope, self._counted(receive), send)
 
     def _counted(self, receive: Receive) -> Receive:
-        """A body without a length, or with a false one, is counted as it comes."""
+        """Count a body while it arrives: its length may be missing or false. Reading past the limit raises status 413."""
         from starlette.exceptions import HTTPException
 
         taken = 0

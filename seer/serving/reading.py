@@ -20,7 +20,7 @@ from seer.reading.reader import read_one
 from seer.reading.state import OnStep
 from seer.rendering.collection import combine
 from seer.schema import Answer, Document
-from seer.serving.chat import Asked, Source
+from seer.serving.chat import ChatRequest, Source
 from seer.serving.files import FileStore
 from seer.serving.settings import ServeSettings
 from seer.systems.seer import check_system, selects_pages, system_policy
@@ -64,14 +64,14 @@ class ReadingDesk:
         self.system, self.selector = system, selector
         self.admission = Admission(settings.max_concurrent, settings.max_waiting)
 
-    async def answer(self, asked: Asked, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
+    async def answer(self, asked: ChatRequest, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
         """Raises InputError (documents that cannot be read), EngineError (too many wait), TimeoutError."""
         async with asyncio.timeout(self.settings.timeout_s), self.admission.enter():
             sources = [self._with_bytes(source, owner) for source in asked.sources]
             document = await asyncio.to_thread(load_documents, sources, asked, self.settings)
             return document, await self._read(asked, document, listener or Listener())
 
-    async def _read(self, asked: Asked, document: Document, listener: Listener) -> Answer:
+    async def _read(self, asked: ChatRequest, document: Document, listener: Listener) -> Answer:
         from seer.selection.base import build_selector
 
         system, selector_name = self._choice(asked)
@@ -82,7 +82,7 @@ class ReadingDesk:
         )
         return await read_one(conversation, self._hearing(listener), in_thread=True)
 
-    def _choice(self, asked: Asked) -> tuple[str, str]:
+    def _choice(self, asked: ChatRequest) -> tuple[str, str]:
         """Return the names of the system and the selector for a chat. Raises InputError if they do not go together."""
         system = asked.options.system or self.system
         selector = asked.options.selector or (self.selector if selects_pages(system) else "model")
@@ -109,7 +109,7 @@ class ReadingDesk:
         return Source(stored.filename, data=self.files.read(stored))
 
 
-def chat_policy(policy: ReadingPolicy, asked: Asked, settings: ServeSettings) -> ReadingPolicy:
+def chat_policy(policy: ReadingPolicy, asked: ChatRequest, settings: ServeSettings) -> ReadingPolicy:
     """The server's policy with what this chat asks for, within the server's limits."""
     changes: dict[str, Any] = {
         name: value
@@ -123,7 +123,7 @@ def chat_policy(policy: ReadingPolicy, asked: Asked, settings: ServeSettings) ->
     return policy.model_copy(update=changes)
 
 
-def load_documents(sources: list[Source], asked: Asked, settings: ServeSettings) -> Document:
+def load_documents(sources: list[Source], asked: ChatRequest, settings: ServeSettings) -> Document:
     """All documents of a chat as one. Raises InputError for what cannot be read and for too many pages."""
     documents: list[Document] = []
     room = settings.max_pages
@@ -136,7 +136,7 @@ def load_documents(sources: list[Source], asked: Asked, settings: ServeSettings)
     return document
 
 
-def _load(source: Source, style: str, asked: Asked, max_pages: int) -> Document:
+def _load(source: Source, style: str, asked: ChatRequest, max_pages: int) -> Document:
     from seer.rendering import load_bytes, render_text
     from seer.rendering.documents import keep_pages
     from seer.rendering.styles import STYLES

@@ -1,4 +1,7 @@
-"""An Answer as an ordinary chat completion, whole or in chunks, with a `seer` field. Values in, values out."""
+"""An answer as an ordinary chat completion, whole or in chunks, with an additional `seer` field.
+
+All functions are pure; the server sends the values that they return.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from seer.schema import Answer, Document, Status, Step
+from seer.schema import Answer, Document, Step
 
 
 def completion(reply_id: str, created: int, model: str, document: Document, answer: Answer) -> dict[str, Any]:
+    """The body of a reply in one piece. `created`: Unix time in seconds."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if thought := thinking(answer):
         message["reasoning_content"] = thought
@@ -27,6 +31,7 @@ def completion(reply_id: str, created: int, model: str, document: Document, answ
 def chunk(
     reply_id: str, created: int, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any
 ) -> dict[str, Any]:
+    """One chunk of a streamed reply. `more`: further fields, e.g. `seer`."""
     return {
         "id": reply_id,
         "object": "chat.completion.chunk",
@@ -43,16 +48,12 @@ def event(value: Mapping[str, Any]) -> str:
 
 
 def finish_reason(answer: Answer) -> str:
+    """ "length" if the last step ended at its token limit, else "stop"."""
     return "length" if answer.trace and answer.trace[-1].finish == "length" else "stop"
 
 
-def engine_failed(answer: Answer) -> bool:
-    """True where the engine gave no reply; False where the model said too little or nothing."""
-    return answer.status is Status.FAILED and not (answer.trace and answer.trace[-1].name in ("reason", "answer"))
-
-
 def usage(answer: Answer) -> dict[str, Any]:
-    """Tokens over all stages, as a server counts requests."""
+    """Tokens of all model calls together, in the form of OpenAI's API."""
     prompt = sum(step.usage.prompt for step in answer.trace)
     spent = answer.usage
     return {
@@ -64,6 +65,7 @@ def usage(answer: Answer) -> dict[str, Any]:
 
 
 def seer_field(document: Document, answer: Answer) -> dict[str, Any]:
+    """The `seer` field of a reply: status, selected pages, citations, tokens and deviations."""
     spent = answer.usage
     return {
         "status": str(answer.status),
@@ -101,6 +103,7 @@ def error_body(message: str, kind: str, code: str, **more: Any) -> dict[str, Any
 
 
 def thinking(answer: Answer) -> str:
+    """The model's thinking in all steps, joined by newlines."""
     return "\n".join(step.text for step in answer.trace if step.name == "reason" and step.text)
 
 

@@ -1,18 +1,20 @@
-"""A reading as server-sent events: selections as soon as they are made, thinking and answer as they are written.
+"""A reading as server-sent events: selections as they are made, thinking and answer as they are generated.
 
-What no engine streamed, such as the thinking before a further call, is sent when its turn is whole: the deltas join to
-what a reply in one piece holds.
+Text that the engine does not stream, such as thinking before a further call, is sent when its step ends. The deltas
+joined equal the text of a reply that is not streamed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from seer.protocol.control import CONTROL
 from seer.schema import Answer, Document, Step
 from seer.serving import reply
+from seer.serving.errors import describe_error
 from seer.serving.reading import Listener
 
 if TYPE_CHECKING:
@@ -20,44 +22,57 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 KEEP_ALIVE_S = 15.0
+HOLD_S = 5.0
+"""How long a stream waits for the model before it begins, so that an early failure can still have its own status."""
 Reading = asyncio.Task[tuple[Document, Answer]]
-DescribeError = Callable[[BaseException], tuple[int, dict[str, Any]]]
 
 
 class Stream:
-    """One streamed reply. The engine's thread speaks into it, the event loop sends what it hears."""
+    """One streamed reply. The engine's thread reports to its listener; the event loop sends the events."""
 
     def __init__(self, reply_id: str, created: int, model: str, include_usage: bool) -> None:
         self._head = (reply_id, created, model)
         self._include_usage = include_usage
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        """Events to send; None after the last one."""
+        self._may_begin = asyncio.Event()
         self._reading: Reading | None = None
         self._thinking = False
-        self._thoughts = 0
-        """Turns of thinking that were sent whole."""
+        self._num_thoughts = 0
+        """Thinking steps that were sent completely."""
         self._thought = self._answered = ""
-        """What was sent of the present turns."""
+        """Text of the present steps that was sent."""
         self._newlines = ""
-        """Kept back: at the end of an answer they are not part of it."""
+        """Newlines that are held back, because those at the end of an answer are not part of it."""
 
     def listener(self) -> Listener:
+        """The callbacks for the reading. They may be called from any thread."""
         return Listener(self._step, self._text, self._control)
 
     def follow(self, reading: Reading) -> None:
+        """Stream this reading; its end is the end of the stream."""
+
+        def end(_: Reading) -> None:
+            self._queue.put_nowait(None)
+            self._may_begin.set()
+
         self._reading = reading
-        reading.add_done_callback(lambda _: self._queue.put_nowait(None))
+        reading.add_done_callback(end)
 
     async def begun(self) -> None:
-        """Wait for the first event. Raises what the reading raised before it said anything."""
-        first = await self._queue.get()
-        assert self._reading is not None
-        if first is None and self._reading.done() and self._reading.exception() is not None:
-            self._reading.result()
-        self._queue = _with_first(first, self._queue)
+        """Wait until the model has generated something, the reading has ended, or `HOLD_S` seconds have passed.
 
-    def response(self, describe_error: DescribeError) -> Response:
-        """Sends every event. When nobody listens any more, be it before the first, the reading is cancelled."""
+        Raises what the reading raises until then: nothing has been sent, so it can be an ordinary error.
+        """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._may_begin.wait(), HOLD_S)
+        assert self._reading is not None
+        if self._reading.done():
+            self._reading.result()
+
+    def response(self) -> Response:
+        """A response that sends every event. It cancels the reading when the client disconnects, at any time."""
         from starlette.responses import StreamingResponse
 
         assert self._reading is not None
@@ -71,25 +86,26 @@ class Stream:
                     reading.cancel()
 
         headers = {"Cache-Control": "no-cache"}
-        return Reply(self.events(describe_error), media_type="text/event-stream", headers=headers)
+        return Reply(self.events(), media_type="text/event-stream", headers=headers)
 
-    async def events(self, describe_error: DescribeError) -> AsyncIterator[str]:
+    async def events(self) -> AsyncIterator[str]:
         """Every event as text, ending with [DONE]."""
         yield reply.event(reply.chunk(*self._head, {"role": "assistant", "content": ""}))
         while True:
             try:
                 item = await asyncio.wait_for(self._queue.get(), KEEP_ALIVE_S)
             except TimeoutError:
-                yield ": still reading\n\n"  # a comment: it keeps proxies from hanging up
+                yield ": still reading\n\n"  # A comment, so that proxies keep the connection open.
                 continue
             if item is None:
                 break
             yield reply.event(item)
-        for item in self._ending(describe_error):
+        for item in self._ending():
             yield reply.event(item)
         yield "data: [DONE]\n\n"
 
-    def _ending(self, describe_error: DescribeError) -> list[dict[str, Any]]:
+    def _ending(self) -> list[dict[str, Any]]:
+        """The last events: the outcome and the usage, or the error that ended the reading."""
         assert self._reading is not None
         if self._reading.cancelled():
             return [describe_error(TimeoutError())[1]]
@@ -102,7 +118,7 @@ class Stream:
             chunks.append({**reply.chunk(*self._head, {}), "choices": [], "usage": reply.usage(answer)})
         return chunks
 
-    # ── Heard from the engine, in its thread ─────────────────────────────────────────────────────
+    # ── Called in the engine's thread ────────────────────────────────────────────────────────────
 
     def _step(self, step: Step) -> None:
         self._loop.call_soon_threadsafe(self._take, step)
@@ -111,32 +127,33 @@ class Stream:
         self._loop.call_soon_threadsafe(self._switch, name)
 
     def _text(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self._say, text)
+        self._loop.call_soon_threadsafe(self._take_text, text)
 
-    # ── In the event loop ────────────────────────────────────────────────────────────────────────
+    # ── Called in the event loop ─────────────────────────────────────────────────────────────────
 
     def _take(self, step: Step) -> None:
         """Send the part of a finished step that was not streamed."""
         if step.name == "reason":
             self._think(_rest(step.text, self._thought))
-            self._thoughts += bool(step.text)
+            self._num_thoughts += bool(step.text)
             self._thought = ""
         elif step.name == "answer":
             self._answer(_rest(step.text, self._answered))
-        elif (said := reply.step_field(step)) is not None:
-            self._queue.put_nowait(reply.chunk(*self._head, {}, seer=said))
+        elif (progress := reply.step_field(step)) is not None:
+            # Looking precedes the first request to the engine, so it does not show that the engine works.
+            self._send({}, begins=step.name != "look", seer=progress)
 
     def _switch(self, name: str) -> None:
         if name in (CONTROL.open_think, CONTROL.close_think):
             self._thinking = name == CONTROL.open_think
 
-    def _say(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         if self._thinking:
             self._think(text)
             return
         text = self._newlines + text
         if not self._answered:
-            # an answer behind thinking begins on a new line, which is not part of it
+            # After thinking, an answer begins on a new line, which is not part of it.
             text = text.lstrip("\n")
         kept = text.rstrip("\n")
         self._newlines = text[len(kept) :]
@@ -144,27 +161,22 @@ class Stream:
 
     def _think(self, text: str) -> None:
         if text:
-            between = "\n" if self._thoughts and not self._thought else ""
+            between = "\n" if self._num_thoughts and not self._thought else ""
             self._thought += text
-            self._queue.put_nowait(reply.chunk(*self._head, {"reasoning_content": between + text}))
+            self._send({"reasoning_content": between + text})
 
     def _answer(self, text: str) -> None:
         if text:
             self._answered += text
-            self._queue.put_nowait(reply.chunk(*self._head, {"content": text}))
+            self._send({"content": text})
+
+    def _send(self, delta: dict[str, Any], *, begins: bool = True, **more: Any) -> None:
+        """Queue a chunk. `begins` False: the stream need not begin for it."""
+        self._queue.put_nowait(reply.chunk(*self._head, delta, **more))
+        if begins:
+            self._may_begin.set()
 
 
 def _rest(whole: str, sent: str) -> str:
-    """What is left of a turn. Nothing, where something else was sent: that cannot be taken back."""
+    """The part of a step's text that was not sent; empty if other text was sent, which cannot be taken back."""
     return whole[len(sent) :] if whole.startswith(sent) else ""
-
-
-def _with_first(
-    first: dict[str, Any] | None, rest: asyncio.Queue[dict[str, Any] | None]
-) -> asyncio.Queue[dict[str, Any] | None]:
-    """A queue with `first` before the others."""
-    queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-    queue.put_nowait(first)
-    while not rest.empty():
-        queue.put_nowait(rest.get_nowait())
-    return queue

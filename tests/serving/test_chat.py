@@ -15,7 +15,7 @@ from seer.rendering import documents
 from seer.rendering.formats import pdf as pdfsource
 from seer.rendering.formats import scans
 from seer.rendering.layout.lines import lay_out
-from seer.serving.chat import Asked, Source, decode_data_url, read_chat, split_question
+from seer.serving.chat import ChatRequest, Source, decode_data_url, read_chat, split_question
 from seer.serving.reading import load_documents, safe_name
 from seer.serving.settings import ChatOptions, ServeSettings, read_keys
 from tests.rendering.makers import WORD, make_docx, make_pdf
@@ -190,17 +190,17 @@ def test_no_more_is_read_than_may_be(kind, options, monkeypatch):
     monkeypatch.setattr(documents, "lay_out", counted)
     monkeypatch.setattr(scans, "read_picture", scanned)
     monkeypatch.setattr(pdfsource.PdfFile, "text", lambda self, index: taken.append(index) or "text")
-    chat = Asked("seer", "What?", (), ChatOptions(**options))
+    chat = ChatRequest("seer", "What?", (), ChatOptions(**options))
     with pytest.raises(InputError, match="more than . pages, the limit set by max_pages"):
         load_documents(LONG_SOURCES[kind], chat, ServeSettings(max_pages=3))
     assert len(taken) <= 4
 
 
 def test_as_many_pages_are_read_as_may_be():
-    chat = Asked("seer", "What?", (), ChatOptions(ocr="never"))
+    chat = ChatRequest("seer", "What?", (), ChatOptions(ocr="never"))
     sources = [Source("a", text="a"), Source("b", data=make_pdf(3)), Source("c", data=frames(2))]
     assert len(load_documents(sources, chat, ServeSettings(max_pages=6)).pages) == 6
-    some = Asked("seer", "What?", (), ChatOptions(pages="2-3"))
+    some = ChatRequest("seer", "What?", (), ChatOptions(pages="2-3"))
     assert len(load_documents(sources[1:2], some, ServeSettings(max_pages=2)).pages) == 2
 
 

@@ -14,7 +14,6 @@ import pytest
 from seer.engines.base import Generation, Request
 from seer.errors import PromptTooLong
 from seer.serving.files import FileStore
-from seer.serving.server import describe_error
 from seer.serving.stream import Stream
 from tests.serving.test_server import KEY, Running, chat, running
 
@@ -97,7 +96,7 @@ def test_a_client_that_is_gone_before_the_first_byte_leaves_no_reading_behind():
         task = asyncio.create_task(reading())
         stream.follow(task)
         await stream.begun()
-        await stream.response(describe_error)({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, stuck)
+        await stream.response()({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, stuck)
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 5)
 

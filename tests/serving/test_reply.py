@@ -9,7 +9,7 @@ import pytest
 from fakes import make_document
 
 from seer.schema import Answer, Citation, Region, Status, Step, StepUsage
-from seer.serving.reply import completion, engine_failed, step_field, thinking, usage
+from seer.serving.reply import completion, step_field, thinking, usage
 from seer.serving.stream import Stream
 
 DOCUMENT = make_document(["One.\n", "Two.\n"])
@@ -55,12 +55,6 @@ def test_completion_of_another_systems_answer_has_its_tokens_thoughts_and_region
     assert citation["regions"] == [{"page": 2, "start": 5, "end": 9, "boxes": [], "kind": "text"}]
 
 
-@pytest.mark.parametrize(("name", "failed"), [("select", True), ("look", True), ("reason", False), ("answer", False)])
-def test_engine_failed_is_false_once_the_model_replied(name, failed):
-    answer = Answer(text="", status=Status.FAILED, trace=(Step(name=name),))
-    assert engine_failed(answer) == failed
-
-
 def test_stream_sends_an_event_for_each_step_of_another_system():
     async def read() -> tuple[object, Answer]:
         listener = stream.listener()
@@ -74,7 +68,7 @@ def test_stream_sends_an_event_for_each_step_of_another_system():
         stream = Stream("id", 0, "seer", include_usage=False)
         stream.follow(asyncio.create_task(read()))
         await stream.begun()
-        lines = [line async for line in stream.events(lambda error: (500, {"error": str(error)}))]
+        lines = [line async for line in stream.events()]
         return [json.loads(line.removeprefix("data: ")) for line in lines if "[DONE]" not in line]
 
     stream: Stream
