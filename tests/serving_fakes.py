@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,6 +27,10 @@ class Say:
     wait_s: float = 0.0
     break_after: int | None = None
     """Break the stream off after this many pieces."""
+    error_after: int | None = None
+    """Send an error event after this many pieces of a stream."""
+    cut_short: bool = False
+    """Break a reply that is not streamed off before its announced end."""
     whole: bool = False
     """Do not stream, even if the request asks for it."""
 
@@ -52,6 +57,19 @@ class Listener(ThreadingHTTPServer):
         self.tokenize = tokenize
         self.told = FakeServer(f"http://127.0.0.1:{self.server_address[1]}/v1")
         self._lock = threading.Lock()
+        self._connections: list[Any] = []
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        self._connections.append(connection)
+        return connection, address
+
+    def server_close(self) -> None:
+        """Refuse new connections and end the idle ones, as a process that ends does."""
+        super().server_close()
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def counted(self, body: dict[str, Any], headers: dict[str, str]) -> Iterator[int]:
@@ -111,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
         said = {"text": say.text} if "prompt" in body else {"message": message}
         reply = {"choices": [{**said, "finish_reason": say.finish}], "usage": usage}
-        self._send(200, json.dumps(reply).encode(), {})
+        self._send(200, json.dumps(reply).encode(), {}, num_missing=10 if say.cut_short else 0)
 
     def _stream(self, say: Say) -> None:
         self.send_response(200)
@@ -125,6 +143,9 @@ class Handler(BaseHTTPRequestHandler):
         for number, piece in enumerate(pieces):
             if number == say.break_after:
                 return
+            if number == say.error_after:
+                self._event({"error": {"message": "told to fail"}})
+                return
             self._event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
         self._event({"choices": [{"delta": {}, "finish_reason": say.finish}]})
         self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}})
@@ -134,14 +155,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
         self.wfile.flush()
 
-    def _send(self, status: int, raw: bytes, headers: dict[str, str]) -> None:
+    def _send(self, status: int, raw: bytes, headers: dict[str, str], num_missing: int = 0) -> None:
+        """Send a reply; `num_missing` bytes of it are announced and never sent."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
+        self.send_header("Content-Length", str(len(raw) + num_missing))
         self.end_headers()
         self.wfile.write(raw)
+        self.close_connection |= num_missing > 0
 
 
 @contextmanager

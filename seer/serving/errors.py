@@ -44,6 +44,7 @@ STATUS_OF_FAILURE = {
 """HTTP status, error type and error code by `Failure.kind`."""
 NOT_FOUND = "nothing is at this address; there are /v1/chat/completions, /v1/models, /v1/files, /health and /metrics"
 MAX_CAUSE_CHARS = 200
+MAX_FRAMES = 8
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
@@ -116,24 +117,22 @@ def failure_of(error: BaseException) -> Failure | None:
     return error.failure if isinstance(error, ReadingFailed) else None
 
 
-def log_cause(error: BaseException) -> str:
-    """The cause of an error for the server's log: its kind and details that hold no text of a document or a reply.
+def log_fields(error: BaseException) -> dict[str, Any]:
+    """The fields of an error in the server's log, free of text of a document, a question or a reply.
 
-    Messages of engine errors put foreign text (an upstream body, a model's output) after their first colon, so only the
-    part before it is kept, without credentials of an address. Other messages may quote a request; their code is enough.
-    An unexpected exception is named by its class and the line that raised it.
+    Returns `error`, the code that the client receives, and `cause`. Messages of engine errors put foreign text (an
+    upstream body, a model's output) after their first colon, so `cause` holds the kind and the part before it, without
+    credentials of an address. Other messages may quote a request, so their cause is the code alone. An unexpected
+    exception is named by its class, and `traceback` names the last lines that it passed.
     """
     failure = failure_of(error)
-    if failure is None or failure.kind in ("input", "protocol"):
-        code: str = describe_error(error)[1]["error"]["code"]
-        return _where(error) if code == "internal" else code
-    message = error.cause if isinstance(error, ReadingFailed) else str(error)
-    own_words = _CREDENTIALS.sub("//", message.partition(": ")[0])
-    return f"{failure.kind}: {' '.join(own_words.split())[:MAX_CAUSE_CHARS]}"
-
-
-def _where(error: BaseException) -> str:
-    """The class of an exception and the line that raised it, e.g. "KeyError at reading.py:70"."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
+    code: str = describe_error(error)[1]["error"]["code"]
+    if failure is not None and failure.kind not in ("input", "protocol"):
+        message = error.cause if isinstance(error, ReadingFailed) else str(error)
+        own_words = _CREDENTIALS.sub("//", message.partition(": ")[0])
+        return {"error": code, "cause": f"{failure.kind}: {' '.join(own_words.split())[:MAX_CAUSE_CHARS]}"}
+    if code == "internal":
+        frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
+        lines = [f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames]
+        return {"error": code, "cause": type(error).__name__, "traceback": lines}
+    return {"error": code, "cause": code}

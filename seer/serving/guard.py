@@ -1,6 +1,6 @@
 """Middleware around the application: request ids, API keys, a limit on body sizes, and one log line per request.
 
-The log holds numbers, ids, error codes and causes (`seer.serving.errors.log_cause`). It never holds a key or text of a
+The log holds numbers, ids, error codes and causes (`seer.serving.errors.log_fields`). It never holds a key or text of a
 document, a question or an answer.
 """
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from seer.serving.errors import describe_error, log_fields
 from seer.serving.metrics import ServerMetrics
 from seer.serving.reply import error_body
 
@@ -78,7 +79,7 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
-        status = 500
+        status: int | None = None
         facts: dict[str, Any] = {}
         scope.setdefault("state", {}).update(request_id=request_id, facts=facts)
 
@@ -91,9 +92,15 @@ class Guard:
 
         try:
             await self._admit(scope, headers, receive, send_with_id)
+        except Exception as error:
+            # This is the boundary of the application: uvicorn would log the message, which may hold a document's text.
+            facts |= log_fields(error)
+            if status is None:
+                await _refuse(send_with_id, *describe_error(error))
         finally:
             seconds = time.perf_counter() - started
             route = self._route(scope["path"])
+            status = status or 500
             self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.request_seconds.labels(route).observe(seconds)
             line = {"request_id": request_id, "route": route, "status": status, "seconds": round(seconds, 4), **facts}

@@ -31,7 +31,7 @@ from seer.serving.errors import (
     ReadingFailed,
     describe_error,
     error_headers,
-    log_cause,
+    log_fields,
 )
 from seer.serving.files import FileStore, StoredFile
 from seer.serving.guard import Guard, Keys
@@ -93,7 +93,7 @@ class Server:
             self.metrics.answers.labels("refused" if isinstance(error, SeerError) else type(error).__name__).inc()
             if isinstance(error, Exception):
                 # In a stream that has begun, no error handler sees this error.
-                _note_error(facts, error)
+                facts |= log_fields(error)
             raise
         finally:
             self.metrics.running.dec()
@@ -103,7 +103,7 @@ class Server:
         facts |= {"prompt_tokens": usage.prompt, "full_text_tokens": usage.full_text, "cached_tokens": usage.cached}
         if answer.failure is not None:
             failed = ReadingFailed(answer.failure, answer.cause)
-            _note_error(facts, failed)
+            facts |= log_fields(failed)
             raise failed
         return document, answer
 
@@ -246,7 +246,7 @@ def create_app(
     )
     for method, path, handler in routes:
         app.add_route(path, handler, methods=[method])
-    for kind in (SeerError, TimeoutError, HTTPException, ClientGone, ClientDisconnect, Exception):
+    for kind in (SeerError, TimeoutError, HTTPException, ClientGone, ClientDisconnect):
         app.add_exception_handler(kind, _respond)
     app.add_middleware(
         Guard,  # type: ignore[arg-type]
@@ -263,14 +263,9 @@ def create_app(
 
 async def _respond(request: Request, error: Exception) -> Response:
     """The reply to an error."""
-    _note_error(request.state.facts, error)
+    request.state.facts.update(log_fields(error))
     status, body = describe_error(error)
     return _json_response(body, status, error_headers(error, status))
-
-
-def _note_error(facts: dict[str, Any], error: Exception) -> None:
-    """Add an error to the request's line in the log."""
-    facts |= {"error": describe_error(error)[1]["error"]["code"], "cause": log_cause(error)}
 
 
 def _json_response(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
