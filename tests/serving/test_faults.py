@@ -98,7 +98,7 @@ def test_a_long_document_keeps_nobody_waiting(one, monkeypatch):
         go_on.wait(20)
         return Turn(kind="prompt", text="all of it")
 
-    monkeypatch.setattr("seer.reading.budget.full_text_prompt", counted)
+    monkeypatch.setattr("seer.reading.state.ReadingState.full_text_prompt", counted)
     asked = threading.Thread(target=lambda: one.client().chat.completions.create(model="seer", messages=chat()))
     asked.start()
     assert counting.wait(20)
