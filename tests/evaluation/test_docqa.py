@@ -64,6 +64,47 @@ def test_each_protocol(form, gold, prediction, repaired, official, longdocurl):
     assert scores == [pytest.approx(value) for value in (repaired, official, longdocurl)]
 
 
+@pytest.mark.parametrize(
+    ("form", "gold", "prediction", "score"),
+    [
+        ("Int", "1874", "1,874", 1),
+        ("Int", "1,874", "1874", 1),
+        ("Int", "1874", "$ 1,874", 1),
+        ("Int", "1874", "1_874", 1),
+        ("Int", "7", "007", 1),
+        ("Int", "7", "+7", 1),
+        ("Int", "5", "5 (approximately)", 1),
+        ("Int", "12", "12 kg", 1),
+        ("Int", "1874", "1,874.00", 0),
+        ("Int", "1874", "1 874", 0),
+        ("Int", "5", "(5)", 0),
+        ("Int", "5", "[5]", 0),
+        ("Int", "five", "five", 0),
+        ("Float", "1874", "1,874.00", 1),
+        ("Float", "1,874.00", "$1874", 1),
+        ("Float", "18.29%", "18.29% %", 1),
+        ("Float", "18.29% %", "0.1829", 1),
+        ("Float", "0.1829", "18.29 %", 1),
+        ("Float", "1000", "1e3", 1),
+        ("Float", "1.2", "1.2 million", 1),
+        ("Float", "1874", "1.874,00", 0),
+        ("Float", "1.5", "1 1/2", 0),
+        ("Float", "5", "(5)", 0),
+        ("Float", "nan", "nan", 0),
+        ("Str", "1,874.00", "1874.00", 1),
+        ("Str", "1874", "1,874.00", 0),
+        ("Str", "1874.5 kg", "1,874.5", 1),
+        ("List", "[1874, 5]", "[1,874.00, 5]", 0),
+        ("List", "['1,874', '5']", "['1874', '5%']", 1),
+        ("List", "['1,874']", "1,874", 1),
+        ("List", "1874", "(1, 874)", 0),
+    ],
+)
+def test_longdocurl_number_format_scores_as_in_published_script(form, gold, prediction, score):
+    """The expected scores are those of the published script, called with both answers as text."""
+    assert score_answer(gold, prediction, AnswerFormat(form), LONGDOCURL) == score
+
+
 short_answers = st.one_of(
     st.text(max_size=30),
     st.integers().map(str),

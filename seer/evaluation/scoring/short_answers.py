@@ -11,7 +11,7 @@ Their scripts have faults that change scores, so each protocol states which of t
     longdocurl-official   the published script of LongDocURL: removes units, and scores lists by their best matches
 
 The scripts evaluate the model's text as code. This module parses it as a literal or not at all, so "2015-2016" stays a
-text, while LongDocURL's script computes -1.
+text. Under LongDocURL's rules only lists are parsed: its cleaner expects numbers as text, such as "1,874.00".
 """
 
 from __future__ import annotations
@@ -162,24 +162,20 @@ _UNITS = ("kg", "mm", "m", "meters", "acres", "minutes", "mile", "miles", "milli
 
 
 def _longdocurl(gold: str, prediction: str, form: AnswerFormat) -> float:
-    # The published script compares values after evaluation, so a literal in the prediction is read first. Sets have no
-    # order; sort them to make the score deterministic.
-    literal = read_literal(prediction)
-    found = prediction if literal is None else sorted(literal, key=str) if isinstance(literal, set) else literal
+    # Only lists are parsed as literals: "1,874.00" would become the pair (1, 874.0).
     if form is AnswerFormat.INT:
-        # In the script, a gold answer that is not an integer stays a text, which equals no number.
-        expected = _whole(_clean_units(gold))
-        return float(expected is not None and expected == _whole(_clean_units(found)))
+        # An unreadable gold answer stays a text and an unreadable prediction becomes "", so an empty gold answer equals it.
+        cleaned, found = _clean_units(gold), _whole(_clean_units(prediction))
+        expected = _whole(cleaned)
+        return float(expected == found if expected is not None else found is None and not cleaned)
     if form is AnswerFormat.FLOAT:
         try:
-            return float(_is_close(float(_clean_units(gold)), float(_clean_units(found))))
+            return float(_is_close(_percentage(gold), _percentage(prediction)))
         except ValueError:
             return 0.0
     if form is AnswerFormat.LIST:
-        return _list_best(
-            _listed(read_literal(gold) if gold.startswith("[") else gold, gold), _listed(found, prediction)
-        )
-    return _text_score(_clean_units(gold), _clean_units(found))
+        return _list_best(_listed(gold), _listed(prediction))
+    return _text_score(_clean_units(gold), _clean_units(prediction))
 
 
 def _whole(text: str) -> int | None:
@@ -189,8 +185,17 @@ def _whole(text: str) -> int | None:
         return None
 
 
-def _listed(value: Any, text: str) -> list[Any]:
-    """Return a value as a non-empty list of items; dictionaries become their values joined with hyphens."""
+def _percentage(text: str) -> float:
+    """Return the number in a text, without units and without a repeated percent sign as in "18.29% %".
+
+    Raises ValueError if the rest is not a number.
+    """
+    return float(_clean_units(text).rstrip("%").strip())
+
+
+def _listed(text: str) -> list[Any]:
+    """Return the items of a list literal, or the text as the only item; dictionaries become their values joined with hyphens."""
+    value = read_literal(text) if text.startswith("[") else None
     items = value if isinstance(value, list) else [text if value is None else value]
     if items and isinstance(items[0], dict):
         items = ["-".join(str(part) for part in item.values()) if isinstance(item, dict) else item for item in items]
