@@ -121,7 +121,7 @@ def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
     report = build_report(runs[:1], gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": ()}, records=records)
     (section,) = (section for section in report.sections if section.title == "Page selection")
     assert [table.title for table in section.tables] == [
-        *("Page selection", "full beside other selectors", "full beside other selectors, by task")
+        *("Page selection", "full compared with other selectors", "full compared with other selectors, by task")
     ]
     rows = {row.cells[0]: row.cells for row in section.tables[1].rows}
     assert rows["full"][3] == rows["first, matched budget"][3] == rows["oracle"][3] == 1
@@ -193,7 +193,7 @@ def test_markdown_keeps_a_models_words_from_being_markup(runs):
 def test_names_tell_runs_apart(runs):
     with pytest.raises(InputError, match="two runs are named 'full'"):
         build_report([runs[0], runs[0]])
-    with pytest.raises(InputError, match="nothing to report"):
+    with pytest.raises(InputError, match="a report needs runs"):
         build_report([])
 
 

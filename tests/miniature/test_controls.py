@@ -135,7 +135,7 @@ def test_miniature_report_shows_pages_and_gains(controls):
     text = (controls / "report.md").read_text(encoding="utf-8")
     for title in ("At a glance", "Controls", "Retrieval scope", "Pages and selections", "Page selection"):
         assert title in text
-    assert "full beside other selectors, by task" in text
+    assert "full compared with other selectors, by task" in text
     assert "forced-first beside" not in text
     full, none = (load_run(controls / name) for name in ("full", "without-retrieve"))
     gains = gain_by_selected(full, none)

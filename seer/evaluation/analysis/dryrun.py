@@ -1,15 +1,15 @@
-"""What reading would cost, before any model runs: the token table of a benchmark from its records alone.
+"""Token costs of a benchmark without a model: a token table from the records alone.
 
-Every prompt is built as it would be sent, over the scripted engine, and counted exactly: by a checkpoint's tokenizer,
-or by tekken, a tokenizer of production size, where there is none. Which pages a model would select is not known
-beforehand, so selection stands for itself by fixed rules:
+Every prompt is built as for inference, with the scripted engine, and counted exactly by a checkpoint's tokenizer or, by
+default, by tekken, a tokenizer of production size. The pages that a model would select are not known, so fixed rules
+replace the selection:
 
-    visual   all pages as pictures, no text
-    select-1 and the best page by BM25 as exact text
-    select-2 and the two best pages
-    text     the whole document as text: what the other three are compared with
+    visual    all pages as images, without text
+    select-1  the best page by BM25 as exact text
+    select-2  the two best pages by BM25
+    text      the whole document as text, the baseline of the other three
 
-Completion tokens are the scripted engine's and mean nothing; they are left out.
+The scripted engine's completion tokens have no meaning and are omitted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from seer.protocol.encoding import Encoder
 
 UNLIMITED_POSITIONS = 1 << 40
-"""Nothing is cut to a window: the table tells what a prompt would hold."""
+"""The context window is unlimited, so the table shows the length of uncut prompts."""
 _BATCH = 16
 
 
@@ -41,7 +41,7 @@ def dry_token_tables(
     benchmark: Benchmark = LONGBENCH,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, TokenTable]:
-    """Token tables by way of reading; `on_progress` gets the numbers of prompts built and to build."""
+    """Return a token table per rule; `on_progress` receives the numbers of built prompts and of all prompts."""
     from seer.engines.scripted import ScriptedEngine
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import Reader
@@ -50,15 +50,15 @@ def dry_token_tables(
 
     engine = ScriptedEngine(encoder=encoder, max_positions=UNLIMITED_POSITIONS)
     best = TopRanked(_RankedOnce())
-    ways = {
+    rules = {
         "visual": (None, ReadingPolicy(mode="visual")),
         "select-1": (best, ReadingPolicy(selector_pages=1)),
         "select-2": (best, ReadingPolicy(selector_pages=2)),
     }
     options = PredictOptions(benchmark=benchmark)
     tables = {}
-    for number, (name, (selector, policy)) in enumerate(ways.items()):
-        # Encoders are the same object for the engine's whole life, which its protocol does not say.
+    for number, (name, (selector, policy)) in enumerate(rules.items()):
+        # The cast is for the type checker: the engine's encoder is constant, which its protocol does not state.
         system = ReadingSystem(name, Reader(cast(Any, engine), selector, policy), style)
         predictions: dict[str, dict[str, Prediction]] = {}
         for first in range(0, len(records), _BATCH):
@@ -66,15 +66,15 @@ def dry_token_tables(
             answers = answer_every([one.to_task() for one in batch], system)
             for one, answer in zip(batch, answers, strict=True):
                 predictions.setdefault(one.task, {})[one.id] = to_prediction(one, answer, name)
-            engine.requests.clear()  # kept for tests to look at; a whole benchmark of them would fill the memory
+            engine.requests.clear()  # The engine records requests for tests; a whole benchmark would fill the memory.
             if on_progress:
-                on_progress(number * len(records) + first + len(batch), len(ways) * len(records))
+                on_progress(number * len(records) + first + len(batch), len(rules) * len(records))
         tables[name] = token_table(predictions)
     return {**tables, "text": _as_text(tables["visual"])}
 
 
 def _as_text(table: TokenTable) -> TokenTable:
-    """The same samples with the whole document as text: what each prompt was compared with."""
+    """Return the table of the same samples with the whole document as text, from the full-text counts."""
 
     def change(means: TokenRow) -> TokenRow:
         full = means.full_text
@@ -84,7 +84,7 @@ def _as_text(table: TokenTable) -> TokenTable:
 
 
 class _RankedOnce:
-    """BM25 that ranks each document's pages once for all ways of reading it."""
+    """BM25 with a cache, so that each document is ranked once for all rules."""
 
     name = "bm25"
 

@@ -1,10 +1,10 @@
-"""A run as the analysis sees it: its scores and, where Seer made it, its prediction records.
+"""A run with its scores and, if Seer made it, its prediction records.
 
     run = load_run("runs/mine", partial=True)
     run.report.scores, run.predictions["hotpotqa"]["hotpotqa-0003"].selected_pages
 
-Published runs hold texts only. They have scores, and `predictions` is empty: everything about pages, tokens and time
-leaves them out and says so.
+Published runs contain only texts. They have scores, but `predictions` is empty, so the analysis of pages, tokens and time
+omits them and names them in its notes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ Predictions = Mapping[str, Mapping[str, Prediction]]
 
 @dataclass(frozen=True)
 class ScoredRun:
+    """Scores, predictions and prefill probes of a run."""
+
     name: str
     report: ScoreReport
     predictions: Predictions
     probes: Mapping[str, PrefillProbe] = field(default_factory=dict)
-    """By input id; empty where `seer eval probe` has not been run."""
+    """Probes by input id; empty unless `seer eval probe` has been run."""
 
     @property
     def is_ours(self) -> bool:
+        """Whether Seer made the run, so that it has prediction records."""
         return bool(self.predictions)
 
     def each(self) -> Iterator[Prediction]:
+        """Yield the predictions of all tasks."""
         for by_id in self.predictions.values():
             yield from by_id.values()
 
@@ -47,21 +51,21 @@ class ScoredRun:
 
     @property
     def style(self) -> str | PageStyle:
-        """How its pages were laid out."""
+        """Page style of the run."""
         return read_style(self.report.manifest.get("style") or "seer")
 
     def categories(self) -> dict[str, str]:
-        """The category of each task."""
+        """Return the category of each task."""
         return {name: task.task.category for name, task in self.report.tasks.items()}
 
     def sample_scores(self) -> dict[str, Mapping[str, float]]:
-        """Scores in [0, 1] by task and id."""
+        """Return scores in [0, 1] by task, then by id."""
         return {name: task.sample_scores for name, task in self.report.tasks.items()}
 
 
-def read_style(told: Any) -> str | PageStyle:
-    """A manifest's style: ours by their names, any other in full."""
-    return PageStyle.model_validate(told) if isinstance(told, dict) else str(told)
+def read_style(value: Any) -> str | PageStyle:
+    """Return the page style in a manifest, which has built-in styles by name and others with all fields."""
+    return PageStyle.model_validate(value) if isinstance(value, dict) else str(value)
 
 
 def load_run(
@@ -72,7 +76,7 @@ def load_run(
     code_ratio: CodeRatio | str = CodeRatio.DIFFLIB,
     partial: bool = False,
 ) -> ScoredRun:
-    """Score a folder and read its records, if they are ours."""
+    """Score the folder of a run, and read its predictions and probes if Seer made it. Raises the errors of `score_folder`."""
     folder = Path(path)
     report = score_folder(folder, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     predictions: dict[str, dict[str, Prediction]] = {}

@@ -1,4 +1,4 @@
-"""How many pages are selected, how often amiss, and what retrieval gains where: the paper's section 6.4, figures 2 to 4."""
+"""Number of selected pages, invalid calls, and the gain by retrieval: the paper's section 6.4, figures 2 to 4."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from seer.evaluation.runs.score import ScoreReport
 from seer.schema import Prediction
 
 LENGTH_BUCKETS = ((1, 3), (4, 6), (7, 10), (11, 20), (21, None))
-"""Documents by number of pages, both ends included. (ours, but for the first, which the paper names)"""
+"""Ranges of document pages, both ends included. Only the first range is from the paper."""
 MANY_PAGES = 3
-"""The paper's model hardly ever selects more."""
+"""The paper's model selects more pages in less than 1 % of samples."""
 
 
-# ── Figure 2: how many ───────────────────────────────────────────────────────────────────────────
+# ── Figure 2: number of selected pages ───────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class SelectionSummary:
-    """How many pages the samples of a group select. `histogram` maps a number of pages to a number of samples."""
+    """Number of selected pages over a group of samples. `histogram` maps numbers of pages to numbers of samples."""
 
     histogram: Mapping[int, int]
     num_samples: int
     mean: float
     median: float
     share_of_many: float
-    """Share of samples that select more than three pages."""
+    """Fraction of samples with more than three selected pages."""
     mean_document_pages: float
 
 
 def selection_summary(predictions: Iterable[Prediction]) -> SelectionSummary:
-    """Over samples whose document was shown as pages; failures before that have nothing to count."""
+    """Summarise the samples whose document was shown as pages. Excludes samples that failed before that."""
     shown = [one for one in predictions if one.pages]
     counts = sorted(len(one.selected_pages) for one in shown)
     if not counts:
@@ -53,7 +53,7 @@ def selection_summary(predictions: Iterable[Prediction]) -> SelectionSummary:
 def selections_by_length(
     predictions: Iterable[Prediction], buckets: Sequence[tuple[int, int | None]] = LENGTH_BUCKETS
 ) -> dict[str, SelectionSummary]:
-    """One summary for each bucket of document lengths that holds a sample."""
+    """Return one summary for each range of document lengths with at least one sample."""
     shown = [one for one in predictions if one.pages]
     summaries = {}
     for first, last in buckets:
@@ -64,16 +64,16 @@ def selections_by_length(
 
 
 def count_invalid(predictions: Iterable[Prediction]) -> int:
-    """Select calls that depart from the protocol."""
+    """Count the select calls that violate the protocol."""
     return sum(bool(step.deviations) for one in predictions for step in one.trace if step.name == "select")
 
 
-# ── Figure 3: how far to retrieve ────────────────────────────────────────────────────────────────
+# ── Figure 3: number of retrieved pages ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class ScopeRow:
-    """Mean task score with no retrieved page, with one, and with all that were selected."""
+    """Mean task score with no retrieved page, one, and all selected pages; in points."""
 
     none: float
     one: float | None
@@ -81,11 +81,12 @@ class ScopeRow:
 
     @property
     def gain(self) -> float:
+        """Gain of retrieving all selected pages over none."""
         return self.all - self.none
 
     @property
     def recovered_by_one(self) -> float | None:
-        """The share of the gain that a single page brings; None where there is no gain or no such run."""
+        """Fraction of the gain that a single page achieves; None if there is no gain or no run with one page."""
         if self.one is None or not self.gain:
             return None
         return (self.one - self.none) / self.gain
@@ -93,7 +94,7 @@ class ScopeRow:
 
 @dataclass(frozen=True)
 class RetrievalScope:
-    """Over the tasks that all runs have. `overall` is the plain mean over tasks, `macro` that of category means."""
+    """Scores over the tasks in all runs. `overall` is the mean over tasks, `macro` the mean of category means."""
 
     overall: ScopeRow
     macro: ScopeRow
@@ -102,7 +103,7 @@ class RetrievalScope:
 
 
 def retrieval_scope(none: ScoreReport, all_: ScoreReport, one: ScoreReport | None = None) -> RetrievalScope:
-    """Compare runs of k = 0, k = all and, where there is one, k = 1."""
+    """Compare runs with k = 0, k = all and optionally k = 1 retrieved pages."""
     reports = [report for report in (none, one, all_) if report is not None]
     common = {
         name: task.task.category for name, task in all_.tasks.items() if all(name in report.tasks for report in reports)
@@ -124,19 +125,20 @@ def retrieval_scope(none: ScoreReport, all_: ScoreReport, one: ScoreReport | Non
     return RetrievalScope(row(list(common)), macro, categories, {name: row([name]) for name in common})
 
 
-# ── Figure 4: where retrieval helps ──────────────────────────────────────────────────────────────
+# ── Figure 4: gain by number of selected pages ───────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class HeterogeneityRow:
-    """One task: by number of selected pages, the bucket's mean score minus the baseline's task score."""
+    """Scores of one task by number of selected pages, each minus the baseline's score of the whole task; in points."""
 
     task: str
     gain: float | None
-    """The task's score with retrieval minus that without; tasks are sorted by it."""
+    """Score of the task with retrieval minus the score without."""
     cells: Mapping[str, float | None]
-    """None where a bucket holds too few samples."""
+    """Difference by bucket; None for buckets with too few samples."""
     counts: Mapping[str, int]
+    """Number of samples by bucket."""
 
 
 def heterogeneity(
@@ -147,7 +149,11 @@ def heterogeneity(
     buckets: Sequence[int] = (0, 1, 2, 3),
     min_samples: int = 5,
 ) -> list[HeterogeneityRow]:
-    """The last bucket holds that many pages or more. Tasks without a filled bucket are left out."""
+    """Return a row per task with at least one filled bucket, sorted by gain, with the largest first.
+
+    `buckets` are numbers of selected pages; the last one includes larger numbers. A bucket with fewer than `min_samples`
+    samples has no value. `without_retrieval` is the run with k = 0, for the gain.
+    """
     rows = []
     for name, by_id in run.predictions.items():
         if name not in baseline.tasks:
@@ -156,6 +162,7 @@ def heterogeneity(
         grouped: dict[str, list[float]] = {_bucket(number, buckets): [] for number in buckets}
         for identifier, prediction in by_id.items():
             grouped[_bucket(len(prediction.selected_pages), buckets)].append(100 * scores[identifier])
+        # The baseline is the score of the whole task, not of the bucket: the figure compares buckets within a task.
         cells = {
             label: _mean(values) - baseline.tasks[name].score if len(values) >= min_samples else None
             for label, values in grouped.items()
@@ -170,7 +177,7 @@ def heterogeneity(
 
 @dataclass(frozen=True)
 class GainRow:
-    """The samples that select so many pages: their mean score with and without the pages' text."""
+    """Samples with the same number of selected pages: their mean score with and without the text of these pages."""
 
     label: str
     num_samples: int
@@ -181,7 +188,10 @@ class GainRow:
 def gain_by_selected(
     run: ScoredRun, without_retrieval: ScoredRun, buckets: Sequence[int] = (0, 1, 2, 3)
 ) -> list[GainRow]:
-    """Over the samples that both runs hold, whatever their task. Both select the same, as the text comes after."""
+    """Return a row per number of selected pages, over the samples of all tasks that are in both runs.
+
+    Both runs select the same pages, because the text is retrieved only after the selection.
+    """
     scores, others = run.sample_scores(), without_retrieval.sample_scores()
     grouped: dict[str, list[tuple[float, float]]] = {_bucket(number, buckets): [] for number in buckets}
     for name, by_id in run.predictions.items():
@@ -196,6 +206,7 @@ def gain_by_selected(
 
 
 def _bucket(number: int, buckets: Sequence[int]) -> str:
+    """Return the label of a number of pages: itself, or `3+` for the last bucket and above."""
     return f"{buckets[-1]}+" if number >= buckets[-1] else str(number)
 
 

@@ -1,11 +1,11 @@
-"""Page selection beside its baselines: what other selectors take with the same budgets (table 17).
+"""Page selection compared with selectors that have the same page budgets (table 17).
 
-For every input that has page labels, the run's own selection stands beside those of fixed selectors, each given as
-many pages as the run selected there, at least one: the match-k rule of the paper's A.9. `all` takes every page and
-`oracle` the labels themselves. No model is needed; the documents are laid out again to have their pages' text.
+For each input with page labels, the run's selection is compared with those of fixed selectors, each of which selects as
+many pages as the run did, and at least one: the match-k rule of the paper's A.9. `all` selects every page and `oracle`
+the labelled ones. No model is needed; the documents are rendered again for the text of their pages.
 
-Subsets: by lexical overlap, the share of the question's words that stand on the labelled pages, split at the median
-over samples with labels; and by more than three labelled pages.
+The subsets are low and high lexical overlap, split at the median over labelled samples, and more than three labelled
+pages. Lexical overlap is the fraction of the question's words that occur on the labelled pages.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from seer.evaluation.scoring.pages import GoldPages, PageMetric, PageScore, lexi
 from seer.schema import PageStyle
 
 Selections = Mapping[str, tuple[int, ...]]
+"""Selected pages by input id."""
 MATCHED_SELECTORS = ("bm25", "first", "random")
+"""Selectors that are given the run's number of pages."""
 MANY_GOLD_PAGES = 3
+"""Samples with more labelled pages form the subset `many_pages`."""
 
 
 @dataclass(frozen=True)
 class SelectorRow:
-    """One way to select, over the labelled inputs of a run. Subsets without a sample are None."""
+    """Scores of one selector over the labelled inputs of a run. Subsets without a sample are None."""
 
     name: str
     gold_nonempty: PageScore
@@ -39,12 +42,12 @@ class SelectorRow:
 
 @dataclass(frozen=True)
 class LabelledDocuments:
-    """What fixed selectors take, and how far each question's words stand on its labelled pages."""
+    """Selections of the fixed selectors, and the lexical overlap of each question with its labelled pages."""
 
     selections: Mapping[str, Selections]
-    """By selector, then by id."""
+    """Selections by selector."""
     overlaps: Mapping[str, float]
-    """By id, for inputs with a labelled page."""
+    """Overlap in [0, 1] by id, for inputs with a labelled page."""
 
 
 def select_with_budgets(
@@ -57,11 +60,11 @@ def select_with_budgets(
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LabelledDocuments:
-    """Run the fixed selectors over every record that has labels and a budget."""
+    """Run the fixed selectors over every record with labels and a budget in pages; `seed` is for the random selector."""
     from seer.rendering import render_text
     from seer.selection.base import Selector, build_selector
 
-    # These three select by themselves; other names may stand for the model.
+    # These three names always give a selector; `build_selector` returns None for selection by the model.
     selectors = {name: cast(Selector, build_selector(name, seed=seed)) for name in MATCHED_SELECTORS}
     selections: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in (*selectors, "all", "oracle")}
     overlaps: dict[str, float] = {}
@@ -73,6 +76,7 @@ def select_with_budgets(
         for name, selector in selectors.items():
             selections[name][record.id] = selector.select(document, question, budgets[record.id])
         selections["all"][record.id] = tuple(page.number for page in document.pages)
+        # Labels hold for one page style; with another style the document may have fewer pages.
         labelled = tuple(page for page in gold[record.id] if page <= len(document.pages))
         selections["oracle"][record.id] = labelled
         if labelled:
@@ -84,12 +88,12 @@ def select_with_budgets(
 
 
 def selector_rows(run_name: str, own: Selections, gold: GoldPages, documents: LabelledDocuments) -> list[SelectorRow]:
-    """The run first, then its baselines, over the same inputs."""
+    """Return a row for the run, followed by its baselines, all over the same inputs."""
     shared = [identifier for identifier in own if identifier in documents.selections["all"]]
     low, high = split_at_median({one: documents.overlaps[one] for one in shared if one in documents.overlaps})
     many = {identifier for identifier in shared if len(gold[identifier]) > MANY_GOLD_PAGES}
-    ways = {run_name: own, **{_label(name): pages for name, pages in documents.selections.items()}}
-    return [_row(name, pages, gold, shared, low, high, many) for name, pages in ways.items()]
+    selections = {run_name: own, **{_label(name): pages for name, pages in documents.selections.items()}}
+    return [_row(name, pages, gold, shared, low, high, many) for name, pages in selections.items()]
 
 
 def _row(

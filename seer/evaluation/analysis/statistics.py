@@ -1,10 +1,10 @@
-"""How sure a score is: bootstrap intervals and paired tests, seeded.
+"""Uncertainty of scores: seeded bootstrap intervals and paired permutation tests.
 
-A benchmark's overall figure is a mean of category means of task means, so that one sample of a small task in a small
-category weighs more than others. Scores come by task and id, and with them the category of each task; a single task
-is a category of its own.
+The overall score of a benchmark is a mean of category means of task means, so a sample of a small task in a small
+category has more weight. Scores are given by task and id, together with the category of each task. To analyse a single
+task, give it a category of its own.
 
-Samples are drawn anew within each task, never across tasks.
+Samples are resampled within each task, never across tasks, which keeps the size of every task.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 Scores = Mapping[str, Mapping[str, float]]
-"""By task, then by id; in [0, 1]."""
+"""Scores in [0, 1] by task, then by id."""
 
 NUM_RESAMPLES = 2000
 _BATCH = 100
-"""Resamples drawn at a time, to bound memory."""
+"""Resamples per batch, to limit memory."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the central `level` of its bootstrap distribution; in points, 0 to 100."""
+    """A mean and the central `level` of its bootstrap distribution, in points from 0 to 100."""
 
     mean: float
     low: float
@@ -39,20 +39,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The second run minus the first, in points, over the samples that both have."""
+    """Difference of the second run minus the first, in points, over the samples of both."""
 
     difference: Interval
     p_value: float
-    """Two-sided: how often swapping the two runs at random, sample by sample, gives a difference as large."""
+    """Two-sided: fraction of random swaps of the two runs, sample by sample, with a difference at least as large."""
     num_samples: int
     num_better: int
     num_worse: int
     num_unpaired: int
-    """Samples that only one of the runs has; they are left out."""
+    """Samples in only one of the runs, which are excluded."""
 
 
 def macro_weights(categories: Mapping[str, str]) -> dict[str, float]:
-    """Weight of each task's mean in the mean of category means; `categories` gives the category of each task."""
+    """Return the weight of each task in the mean of category means: 1 / (tasks in its category x number of categories)."""
     sizes = Counter(categories.values())
     return {name: 1 / (sizes[category] * len(sizes)) for name, category in categories.items()}
 
@@ -65,7 +65,10 @@ def bootstrap_interval(
     level: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval:
-    """Percentile interval of the mean of category means; `categories` gives the category of each task."""
+    """Return the percentile bootstrap interval of the mean of category means.
+
+    `categories` gives the category of each task. Raises InputError if there are no scores.
+    """
     import numpy as np
 
     filled = {name: list(by_id.values()) for name, by_id in scores.items() if by_id}
@@ -87,7 +90,10 @@ def compare(
     level: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Comparison:
-    """Paired comparison of two runs over the tasks and samples that both have."""
+    """Compare two runs over their common samples: bootstrap interval and sign-flip permutation test.
+
+    `categories` gives the category of each task. Raises InputError if the runs have no sample in common.
+    """
     import numpy as np
 
     paired: dict[str, list[float]] = {}
@@ -122,9 +128,11 @@ def _resample(
     rng: np.random.Generator,
     num_resamples: int,
 ) -> tuple[float, np.ndarray]:
-    """The weighted mean, and that of each resample."""
+    """Return the weighted mean of all tasks, and an array of the weighted means of `num_resamples` resamples."""
     import numpy as np
 
+    # Tasks are resampled one after the other and their weighted means added up. The batches bound the index array, whose
+    # shape is (resamples in the batch, samples of the task).
     means = np.zeros(num_resamples)
     mean = 0.0
     for name, values in columns.items():
@@ -143,13 +151,16 @@ def _sign_flip_p(
     rng: np.random.Generator,
     num_resamples: int,
 ) -> float:
-    """Permutation test: under "no difference" each pair could as well stand the other way round."""
+    """Return the p value of a sign-flip test: without a difference, both orders of each pair are equally likely."""
     import numpy as np
 
-    shares = np.concatenate([weights[name] * values / values.size for name, values in columns.items()])
+    # The contribution of each pair to the overall difference. A flipped pair contributes the negative, so one product of
+    # signs (permutations, pairs) with the contributions gives the difference of every permutation.
+    contributions = np.concatenate([weights[name] * values / values.size for name, values in columns.items()])
     as_large = 0
     for start in range(0, num_resamples, _BATCH):
-        signs = rng.integers(0, 2, (min(_BATCH, num_resamples - start), shares.size)) * 2 - 1
-        as_large += int((np.abs(signs @ shares) >= abs(observed) - 1e-9).sum())
-    # The observed arrangement is one of the possible ones, so that p is never 0.
+        signs = rng.integers(0, 2, (min(_BATCH, num_resamples - start), contributions.size)) * 2 - 1
+        # The tolerance counts permutations that are equal to the observed difference up to rounding.
+        as_large += int((np.abs(signs @ contributions) >= abs(observed) - 1e-9).sum())
+    # Count the observed arrangement as one of the permutations, so p is never 0.
     return (as_large + 1) / (num_resamples + 1)

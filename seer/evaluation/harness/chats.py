@@ -1,4 +1,4 @@
-"""From lm-evaluation-harness's requests to chats that `seer serve` reads, and back to what the harness expects. Pure."""
+"""Convert requests of lm-evaluation-harness to chats for `seer serve`, and replies to the texts that the harness expects."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from seer.errors import InputError
 
 DOCUMENT_FIELD = "context"
-"""LongBench's name for the document in a record."""
+"""Field of LongBench's records with the document."""
 DEFAULT_ANSWER_TOKENS = 256
-"""The harness's own default, where a task sets no limit."""
+"""Default of the harness for tasks without a limit."""
 
 
 def take_apart(prompt: str, record: Mapping[str, Any], field: str = DOCUMENT_FIELD) -> tuple[str, str]:
-    """(document, question): the record's document, and what else the prompt says.
+    """Split a prompt into the record's document and the question, which is the rest of the prompt.
 
-    Raises InputError where the record has no such text, or the prompt does not hold it.
+    Raises InputError if the record has no text in `field`, or the prompt does not contain that text.
     """
     document = record.get(field)
     if not isinstance(document, str) or not document.strip():
         raise InputError(f"the task's records have no text '{field}'; name the field that holds the document")
-    # the harness may have trimmed the prompt at its ends
+    # The harness may have stripped whitespace at either end of the prompt.
     held = next((text for text in (document, document.strip()) if text in prompt), None)
     if held is None:
         raise InputError(f"the task's prompt does not hold its record's '{field}'; few-shot prompts cannot be read")
@@ -31,14 +31,17 @@ def take_apart(prompt: str, record: Mapping[str, Any], field: str = DOCUMENT_FIE
 
 
 def chat_of(document: str, question: str) -> list[dict[str, Any]]:
-    """One message: the document as a file, which no length can make into talk, then the question."""
+    """Return one message with the document as a file, followed by the question.
+
+    A file is always read as a document, while the server treats short texts as part of the conversation.
+    """
     data = base64.b64encode(document.encode("utf-8", "replace")).decode()
     file = {"filename": "document.txt", "file_data": f"data:text/plain;base64,{data}"}
     return [{"role": "user", "content": [{"type": "file", "file": file}, {"type": "text", "text": question}]}]
 
 
 def sampling_of(arguments: Mapping[str, Any], reasoning_tokens: int) -> dict[str, Any]:
-    """Temperature and completion tokens as the task asks for them, with room for reasoning."""
+    """Return the temperature and the completion tokens of a task's arguments, with tokens added for reasoning."""
     sizes = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
     size = next((int(arguments[name]) for name in sizes if arguments.get(name)), DEFAULT_ANSWER_TOKENS)
     temperature = float(arguments.get("temperature") or 0) if arguments.get("do_sample") else 0.0
@@ -46,7 +49,7 @@ def sampling_of(arguments: Mapping[str, Any], reasoning_tokens: int) -> dict[str
 
 
 def cut_at_stops(text: str, stops: str | Sequence[str] | None) -> str:
-    """The text before the first stop sequence. A line break before the answer is none of its own."""
+    """Return the text before the first stop sequence. Newlines before the answer do not stop it."""
     text = text.lstrip("\n")
     for stop in [stops] if isinstance(stops, str) else stops or ():
         if stop:

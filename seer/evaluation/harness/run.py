@@ -1,14 +1,14 @@
-"""lm-evaluation-harness with Seer as the model: its tasks, prompts and metrics, answered by `seer serve`.
+"""Run lm-evaluation-harness with Seer as the model: its tasks, prompts and metrics, answered by `seer serve`.
 
     summary = run_harness("http://127.0.0.1:8080/v1", ["longbench"], "runs/harness", limit=50)
 
     OUT/
-      results.json    the harness's own results, its version, and how many inputs failed
-      ledger.jsonl    every finished call, so that none is made twice
+      results.json    results and version of the harness, and the number of failed inputs
+      ledger.jsonl    all finished calls, so that none is repeated
 
-The harness hands over one text. Seer reads documents, so the prompt is taken apart again: the record's document goes as
-a file of its own, the rest of the prompt is the question. The harness trims predictions and uses metrics of its own,
-so that its figures are not those of `seer eval score`: report them as the harness's.
+The harness sends a single text. Because Seer reads documents, the prompt is split: the record's document becomes a file,
+and the rest of the prompt the question. The harness strips predictions and uses its own metrics, so its figures differ
+from those of `seer eval score`; report them as the harness's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LEDGER_NAME = "ledger.jsonl"
 
 @dataclass(frozen=True)
 class HarnessSummary:
-    """What the harness measured, by task, and what stood behind it."""
+    """Results of the harness by task, and the requests behind them."""
 
     results: Mapping[str, Mapping[str, Any]]
     num_requests: int
     failures: Sequence[str]
-    """Why inputs failed, one each. They stand in the harness's means as empty predictions."""
+    """Cause of each failed input. The harness scores failed inputs as empty predictions."""
     path: Path
 
 
@@ -53,9 +53,10 @@ def run_harness(
 ) -> HarnessSummary:
     """Run tasks of the harness against a server and write its results.
 
-    `include`: a folder of further task files. `reasoning_tokens` are granted on top of each task's own limit.
-    Raises ModelError (the harness is not installed), InputError (no such task, a task without documents, another
-    process at work there), TeacherError (a server that no call can succeed with).
+    `include` is a folder with additional task files. `reasoning_tokens` are added to each task's own limit.
+    `document_field` is the field of the records with the document.
+    Raises ModelError if the harness is not installed, InputError if a task does not exist or has no documents or another
+    process writes to the folder, and TeacherError if no call to the server can succeed.
     """
     try:
         from lm_eval import __version__, simple_evaluate
@@ -74,7 +75,7 @@ def run_harness(
         model=served, tasks=list(tasks), limit=limit, task_manager=manager, log_samples=False, bootstrap_iters=0
     )
     results = found["results"] if found else {}
-    told = {
+    output = {
         "harness": __version__,
         "model": model,
         "tasks": list(tasks),
@@ -84,17 +85,20 @@ def run_harness(
         "failed": len(served.failures),
         "results": results,
     }
-    write_json(folder / RESULTS_NAME, told, default=str)
+    write_json(folder / RESULTS_NAME, output, default=str)
     return HarnessSummary(results, served.num_requests, served.failures, folder / RESULTS_NAME)
 
 
 def _task_manager(tasks: Sequence[str], include: str | Path | None) -> Any:
-    """The harness's index of tasks. Its own tasks take it half a minute, so they are left out where they are not asked."""
+    """Return the harness's index of tasks.
+
+    Indexing its built-in tasks takes half a minute, so they are loaded only if `include` does not have all tasks.
+    """
     from lm_eval.tasks import TaskManager
 
     unknown: list[str] = list(tasks)
-    for with_its_own in (False, True) if include else (True,):
-        manager = TaskManager(include_path=str(include) if include else None, include_defaults=with_its_own)
+    for with_builtin in (False, True) if include else (True,):
+        manager = TaskManager(include_path=str(include) if include else None, include_defaults=with_builtin)
         unknown = [name for name in tasks if name not in manager.all_tasks]
         if tasks and not unknown:
             return manager

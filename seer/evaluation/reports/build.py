@@ -1,11 +1,11 @@
-"""Compare any number of runs in one report: Markdown, one HTML file, JSON.
+"""Build a report that compares any number of runs, in Markdown, one HTML file and JSON.
 
     report = build_report([load_run("runs/a"), load_run("runs/b")])
     write_report(report, "runs/compared")
 
-Each part of the paper's analysis is a section, made from the runs that hold what it needs; a section says which runs
-it leaves out. The first run is the one that others are compared with. Which runs are controls is read from their
-manifests: without retrieval (k = 0), one page (k = 1), pictures alone. The papers' own figures are marked as such.
+Each part of the paper's analysis is a section, built from the runs with the data for it; a section names the runs that
+it omits. The other runs are compared with the first one. The manifests identify the controls: no retrieval (k = 0), one
+page (k = 1), images only. Figures from papers are marked.
 """
 
 from __future__ import annotations
@@ -37,15 +37,20 @@ def build_report(
     records: Sequence[LongBenchRecord] = (),
     seed: int = 0,
 ) -> Report:
-    """All sections that the runs allow. With `gold_pages`, page selection; with `records` also its baselines.
+    """Build all sections for which the runs have data.
 
-    Raises InputError: no runs, or two with one name."""
+    `gold_pages` adds the section on page selection; `records` add its baselines and pictures of pages. `seed` is for
+    bootstrap intervals, permutation tests and the random selector.
+    Raises InputError if there are no runs, or two runs have the same name.
+    """
     if not runs:
-        raise InputError("there is nothing to report on; give the folder of at least one run")
+        raise InputError("a report needs runs; give the folder of at least one")
     names = [run.name for run in runs]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise InputError(f"two runs are named '{min(twice)}'; rename a folder, since names tell runs apart in a report")
+        raise InputError(
+            f"two runs are named '{min(twice)}'; rename one folder, because a report identifies runs by name"
+        )
     built = [
         report_scores.runs_section(runs),
         report_scores.scores_section(runs, seed),
@@ -60,15 +65,15 @@ def build_report(
         report_cases.gallery_section(runs),
         report_cases.pages_section(runs[0], records, gold_pages or {}),
     ]
-    machine: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
+    figures: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
     title = title or " and ".join(dict.fromkeys(run.report.benchmark.name for run in runs))
     return Report(
-        title, report_scores.summary_points(runs), [section for section in built if section is not None], machine
+        title, report_scores.summary_points(runs), [section for section in built if section is not None], figures
     )
 
 
 def write_report(report: Report, out_dir: str | Path) -> list[Path]:
-    """Write report.md, report.html and report.json; returns their paths."""
+    """Write report.md, report.html and report.json, and return their paths. Raises InputError if the folder is not writable."""
     folder = Path(out_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)

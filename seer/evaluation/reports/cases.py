@@ -1,4 +1,4 @@
-"""Sections of a report that show single inputs: failures by cause, gains and losses, pages with their selection."""
+"""Sections of a report with single inputs: failures by cause, gains and losses, and pages with their selection."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from seer.web.tables import Case, Picture, Section, Table, columns, row
 from seer.web.wording import step_text
 
 NUM_CASES = 4
-"""Gains, and losses, shown in the gallery; and failures."""
+"""Number of gains, of losses and of failures that a section shows."""
 GOOD = 0.5
-"""A sample's score from which it counts as a success."""
+"""Minimum score of a sample that counts as a success."""
 MAX_PICTURES = 12
-"""Pages shown with a case; of longer documents only those that were selected or should have been."""
+"""Maximum number of pages in a case. For longer documents, only selected and labelled pages are shown."""
 _TEXT_LIMIT = 600
 
 
 def failures_section(runs: Sequence[ScoredRun]) -> Section | None:
-    """Why inputs failed, by cause."""
+    """Return the section on failed inputs by cause; None if no input of our runs failed."""
     rows, cases = [], []
     ours = [run for run in runs if run.is_ours]
     for run in ours:
@@ -43,7 +43,7 @@ def failures_section(runs: Sequence[ScoredRun]) -> Section | None:
 
 
 def gallery_section(runs: Sequence[ScoredRun]) -> Section | None:
-    """The largest gains and losses of the second run against the first; of a single run, its best and worst."""
+    """Return the largest gains and losses of the second run against the first, or the best and worst of a single run."""
     first, second = runs[0], runs[1] if len(runs) > 1 else None
     if second is None:
         if not first.is_ours:
@@ -62,9 +62,10 @@ def gallery_section(runs: Sequence[ScoredRun]) -> Section | None:
             for identifier, score in by_id.items()
             if identifier in theirs.get(name, {})
         ]
-        ranked = [entry for entry in ranked if entry[0]]
+        ranked = [entry for entry in ranked if entry[0]]  # Equal scores are neither gains nor losses.
         heading = f"Largest gains and losses of {second.name} against {first.name}"
     ranked.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
+    # The second slice starts after the first, so a short list has no case twice.
     chosen = ranked[:NUM_CASES] + ranked[max(NUM_CASES, len(ranked) - NUM_CASES) :]
     cases = [
         _case(name, identifier, difference, [run for run in (first, second) if run])
@@ -77,7 +78,7 @@ def gallery_section(runs: Sequence[ScoredRun]) -> Section | None:
 def pages_section(
     run: ScoredRun, records: Sequence[LongBenchRecord], gold: Mapping[str, tuple[int, ...]]
 ) -> Section | None:
-    """Successes, the best of each task, and failures, the worst of each: their pages with the selection drawn in."""
+    """Return the pages of the best and the worst inputs of each task with their selection; None without records."""
     if not run.is_ours or not records:
         return None
     by_id = {(record.task, record.id): record for record in records}
@@ -86,11 +87,9 @@ def pages_section(
         ranked = sorted((one for one in scores if (name, one) in by_id), key=lambda one: (-scores[one], one))
         good += [_page_case(run, by_id[name, one], gold) for one in ranked[:1] if scores[one] >= GOOD]
         bad += [_page_case(run, by_id[name, one], gold) for one in reversed(ranked[-NUM_CASES:]) if scores[one] < GOOD]
-    text = (
-        f"From {run.name}: a success of each task, then up to {NUM_CASES} failures of each. A frame marks a selected "
-    )
+    text = f"From {run.name}: a success of each task, then up to {NUM_CASES} failures of each. A frame marks selected "
     cases = [case for case in [*good, *bad] if case.fields]
-    return Section("Pages and selections", f"{text}page, dashes one that was missed.", cases=cases) if cases else None
+    return Section("Pages and selections", f"{text}pages, a dashed frame missed ones.", cases=cases) if cases else None
 
 
 def _page_case(run: ScoredRun, record: LongBenchRecord, gold: Mapping[str, tuple[int, ...]]) -> Case:
@@ -115,9 +114,9 @@ def _page_case(run: ScoredRun, record: LongBenchRecord, gold: Mapping[str, tuple
 
 
 def _step_field(step: Step) -> tuple[str, str] | None:
-    """A step as a labelled field; None for steps whose content the case shows elsewhere.
+    """Return a step as a labelled field; None for steps whose content the case shows elsewhere.
 
-    The question, the answer and the text of pages have their own place. Steps with other names are shown by name.
+    The question, the answer and the pages have their own fields. Unknown steps are shown by name.
     """
     if step.name == "select":
         return "selected", f"pages {', '.join(map(str, step.pages))}" if step.pages else "no page"
@@ -129,6 +128,7 @@ def _step_field(step: Step) -> tuple[str, str] | None:
 
 
 def _case(task: str, identifier: str, difference: float, runs: Sequence[ScoredRun]) -> Case:
+    """Return the question, the answers and each run's prediction of one input; without fields if no run has a record."""
     held = [(run, run.predictions[task][identifier]) for run in runs if identifier in run.predictions.get(task, {})]
     if not held:
         return Case("", [])
@@ -143,8 +143,8 @@ def _case(task: str, identifier: str, difference: float, runs: Sequence[ScoredRu
 
 
 def _question(prediction: Prediction) -> list[tuple[str, str]]:
-    """The question as it was put, from the trace; its end, where it is long."""
-    text = next((asked for step in prediction.trace if (asked := step.inputs.get("question"))), "")
+    """Return the question as sent, from the trace. Long questions keep their end, which follows the instruction."""
+    text = next((question for step in prediction.trace if (question := step.inputs.get("question"))), "")
     if not isinstance(text, str) or not text:
         return []
     return [("question", text if len(text) <= _TEXT_LIMIT else f"… {text[-_TEXT_LIMIT:]}")]

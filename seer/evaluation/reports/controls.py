@@ -1,4 +1,4 @@
-"""Sections of a report that need control runs: retrieval scope and where retrieval helps."""
+"""Sections of a report that need control runs: scores by number of retrieved pages, and gains of retrieval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from seer.web.tables import Row, Section, Table, columns, row
 
 
 def scope_section(runs: Sequence[ScoredRun]) -> Section | None:
-    """Table 3 and figure 3: no retrieval, one page, all selected pages."""
+    """Return scores with no retrieved page, one and all selected pages (table 3, figure 3).
+
+    None without runs for k = 0 and k = all.
+    """
     none, one, every = _find(runs, "none"), _find(runs, "one"), _find(runs, "all")
     if none is None or every is None:
         return None
@@ -35,7 +38,7 @@ def _scope_row(name: str, part: ScopeRow, kind: str = "") -> Row:
 
 
 def heterogeneity_section(runs: Sequence[ScoredRun]) -> Section | None:
-    """Figure 4."""
+    """Return scores by number of selected pages (figure 4); None without runs for k = all and for images only."""
     full, visual, none = _find(runs, "all"), _find(runs, "visual"), _find(runs, "none")
     if full is None or visual is None:
         return None
@@ -63,19 +66,22 @@ def _gain_table(full: ScoredRun, none: ScoredRun) -> Table:
 
 
 def _find(runs: Sequence[ScoredRun], role: str) -> ScoredRun | None:
-    """The first run that plays a role, by its manifest; none in which another than the model selected."""
+    """Return the first run with a role, according to its manifest: visual, none (k = 0), one (k = 1) or all.
+
+    Runs whose pages a fixed selector chose have no role.
+    """
     for run in (one for one in runs if not one.is_forced):
-        told = run.report.manifest
-        policy = told.get("policy") or {}
-        system = str(told.get("system", ""))
+        manifest = run.report.manifest
+        policy = manifest.get("policy") or {}
+        system = str(manifest.get("system", ""))
         if system == "visual":
-            played = "visual"
+            found = "visual"
         elif not system.startswith("seer"):
             continue
         elif system == "seer-k0" or policy.get("retrieve") is False:
-            played = "none"
+            found = "none"
         else:
-            played = "one" if policy.get("max_pages") == 1 else "all"
-        if played == role:
+            found = "one" if policy.get("max_pages") == 1 else "all"
+        if found == role:
             return run
     return None

@@ -42,10 +42,10 @@ def tokens_section(runs: Sequence[ScoredRun]) -> Section | None:
     bars = [bar for run in ours for bar in _token_bars(run.name, counted[run.name].overall)]
     notes = left_out(runs, ours)
     if any(run.report.manifest.get("engine") == "scripted" and not run.report.manifest.get("model") for run in ours):
-        notes.append("The scripted engine without a model counts nearly every byte as a token, which flatters pictures")
+        notes.append("The scripted engine without a model counts nearly every byte as a token, which favours images")
     text = (
         "Means of task means, by each run's own tokenizer. Compression is the mean over tasks of full text over prompt: "
-        "above 1 means saved. Samples that failed before a prompt was made are left out and counted."
+        "above 1 is a saving. Samples that failed before a prompt was built are left out and counted."
     )
     heads = columns("run", *_TOKEN_COLUMNS, "tasks dearer than text")
     table = Table("Prompt tokens, means over tasks", heads, rows, conditions(ours, *notes))
@@ -94,7 +94,7 @@ def latency_section(runs: Sequence[ScoredRun]) -> Section | None:
         *("cold prefill, s:3", "decode tokens/s:1", "samples", "batch", "concurrency"),
     )
     text = (
-        "Medians over answered samples, by the runs' own clocks; prefill by probes of one token on a cold cache. Only "
+        "Medians over answered samples, as recorded by the runs; prefill by probes of one token on a cold cache. Only "
         "comparable at one batch size, one concurrency and on one machine."
     )
     tables = [Table("Time per sample", heads, rows, conditions(ours))]

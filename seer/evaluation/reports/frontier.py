@@ -27,9 +27,9 @@ def frontier_report(points: Sequence[Point], runs: Sequence[ScoredRun], note: st
         *("retrieved:1", "compression:2", "on the front", "inputs", "failed"),
     )
     text = (
-        "Each point is a run: a density of print and a budget of retrieved text (k: pages a call, t: tokens; pictures: none). "
-        "The score is the mean of categories, tokens are those of the last prompt. The dashed line joins the runs that "
-        "no other beats. " + note
+        "Each point is a run with a print density and a budget of retrieved text (k: pages per call, t: tokens; pictures: none). "
+        "The score is the mean of categories; tokens are those of the last prompt. The dashed line connects the Pareto front: "
+        "runs for which no other has at least the same score for at most the same tokens. " + note
     )
     plot = Plot("Score against prompt tokens", "prompt tokens", "score", dots)
     section = Section(

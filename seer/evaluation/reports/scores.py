@@ -1,4 +1,4 @@
-"""Sections of a report: which runs, their scores, their differences."""
+"""Sections of a report on scores: the runs, their scores, and paired differences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from seer.evaluation.analysis.statistics import Comparison, bootstrap_interval, 
 from seer.evaluation.reports.notes import PAPER_FIGURES, are_of_longbench, conditions
 from seer.web.tables import Bar, Chart, Column, Section, Table, columns, row
 
-_PAPERS = "Figures marked (paper) are what a paper reports, not measured here"
+_PAPERS = "Figures marked (paper) are reported by a paper and not measured here"
 _GAP_COLUMNS = ("difference:+2", "95 % from:+2", "to:+2", "p:4")
 
 
 def summary_points(runs: Sequence[ScoredRun]) -> list[str]:
+    """Return one sentence per run: its overall score, its number of inputs, and failed and missing inputs."""
     points = []
     for run in runs:
         report = run.report
@@ -31,32 +32,32 @@ def summary_points(runs: Sequence[ScoredRun]) -> list[str]:
 
 
 def categories_of(runs: Sequence[ScoredRun]) -> dict[str, str]:
-    """The category of each task that any run has, in the benchmark's order."""
+    """Return the category of each task that a run has, in the benchmark's order."""
     order = {name: task.category for run in runs for name, task in run.report.benchmark.tasks.items()}
     return {name: category for name, category in order.items() if any(name in run.report.tasks for run in runs)}
 
 
 def runs_section(runs: Sequence[ScoredRun]) -> Section:
-    """What was run, as the manifests tell it."""
+    """Return the settings of the runs from their manifests, and the numbers of their inputs."""
     keys = ("system", "engine", "model", "selector", "style", "prompts")
     rows = []
     for run in runs:
-        told = {**run.report.manifest, "style": style_name(run.report.manifest.get("style"))}
-        described = [str(told.get(key) or "–") for key in keys]
+        settings = {**run.report.manifest, "style": style_name(run.report.manifest.get("style"))}
+        described = [str(settings.get(key) or "–") for key in keys]
         counts = (run.report.num_inputs, run.report.failures, sum(run.report.gaps.values()))
         rows.append(row(run.name, *described, *counts))
     heads = columns("run", *keys, "inputs", "failed", "missing")
     text = "A failed input counts 0 and stays in the denominator."
-    return Section("Runs", text, [Table("What was run", heads, rows, conditions(runs))])
+    return Section("Runs", text, [Table("Settings of the runs", heads, rows, conditions(runs))])
 
 
-def style_name(told: Any) -> str:
-    """The name of a manifest's style, which is written in full where it is none of ours."""
-    return str(told.get("name")) if isinstance(told, dict) else str(told or "–")
+def style_name(style: Any) -> str:
+    """Return the name of the page style in a manifest: a name, a dictionary with all fields, or None."""
+    return str(style.get("name")) if isinstance(style, dict) else str(style or "–")
 
 
 def scores_section(runs: Sequence[ScoredRun], seed: int) -> Section:
-    """Tables 1 and 10: per task, per category, overall."""
+    """Return the scores overall, by category and by task (tables 1 and 10)."""
     intervals = {run.name: bootstrap_interval(run.sample_scores(), run.categories(), seed=seed) for run in runs}
     bars = [Bar(name, [(one.mean, "")], one.low, one.high) for name, one in intervals.items()]
     papers = PAPER_FIGURES if are_of_longbench(runs) else ()
@@ -102,7 +103,7 @@ def _task_table(runs: Sequence[ScoredRun]) -> Table:
 
 
 def comparison_section(runs: Sequence[ScoredRun], seed: int) -> Section | None:
-    """Each further run against the first, sample by sample."""
+    """Return paired comparisons of each other run with the first; None for a single run."""
     if len(runs) < 2:
         return None
     first, *others = runs
@@ -129,8 +130,8 @@ def comparison_section(runs: Sequence[ScoredRun], seed: int) -> Section | None:
         )
     heads = columns("run", "minus", *_GAP_COLUMNS, "pairs", "better", "worse", "unpaired")
     text = (
-        "Differences over the samples that both runs hold, paired by id. The interval is a bootstrap, "
-        "p a sign-flip permutation test. Inputs of runs made elsewhere are known by their place in the file only."
+        "Differences over the samples of both runs, paired by id. The interval is a bootstrap interval, "
+        "p a sign-flip permutation test. Inputs of runs made elsewhere are identified only by their position in the file."
     )
     table = Table("Difference of overall scores", heads, rows, conditions(runs))
     return Section("Paired comparison", text, [table, *folded])

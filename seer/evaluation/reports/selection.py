@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.analysis.selections import SelectionSummary, selection_summary, selections_by_length
-from seer.evaluation.analysis.selector_baselines import MATCHED_SELECTORS, select_with_budgets, selector_rows
+from seer.evaluation.analysis.selector_baselines import (
+    MATCHED_SELECTORS,
+    Selections,
+    select_with_budgets,
+    selector_rows,
+)
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.reports.notes import PAPER_PAGE_SELECTION, PAPER_SELECTION, are_of_longbench, conditions, left_out
 from seer.evaluation.scoring.pages import GoldPages, PageMetric, page_score
@@ -62,9 +67,12 @@ def _shares(summary: SelectionSummary) -> list[float]:
 def page_section(
     runs: Sequence[ScoredRun], gold: GoldPages, records: Sequence[LongBenchRecord], seed: int
 ) -> Section | None:
-    """Table 17: selections against page labels, and beside baselines where the records are at hand."""
+    """Return the scores of selections against page labels (table 17), with baselines if `records` are given.
+
+    None if no run selected pages of labelled inputs.
+    """
     labelled = {run.name: {one.id: one.selected_pages for one in run.each() if one.id in gold} for run in runs}
-    # Runs that never select, of text or of pictures alone, have no selection to judge.
+    # Runs with text or images only never select a page, so they have no selection to score.
     ours = [run for run in runs if any(labelled[run.name].values())]
     if not ours:
         return None
@@ -80,7 +88,7 @@ def page_section(
         rows.append(row(name, None, None, f1, None, None, all_f1, None, None, None, kind="paper"))
     text = (
         "Selections against answer-conditioned page labels. Precision, recall and F1 are means over samples that have "
-        "relevant pages; the all-sample F1 wants an empty selection where there are none."
+        "relevant pages; the all-sample F1 requires an empty selection for the others."
     )
     heads = columns(
         *("run", "precision:3", "recall:3", "F1:3", "pages:2", "samples with gold", "all-sample F1:3", "samples"),
@@ -97,11 +105,12 @@ def page_section(
 
 def _baseline_tables(
     run: ScoredRun,
-    own: GoldPages,
+    own: Selections,
     gold: GoldPages,
     records: Sequence[LongBenchRecord],
     seed: int,
 ) -> list[Table]:
+    """Return the tables of a run compared with fixed selectors, overall and by task."""
     budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
     documents = select_with_budgets(records, gold, budgets, benchmark=run.report.benchmark, style=run.style, seed=seed)
     rows = []
@@ -115,16 +124,16 @@ def _baseline_tables(
         *("F1, low overlap:3", "F1, high overlap:3", "F1, over 3 gold pages:3"),
     )
     note = f"Budgets matched per sample, at least one page; random with seed {seed}; overlap split at its median"
-    beside = Table(f"{run.name} beside other selectors", heads, rows, conditions([run], note))
-    ways = {run.name: own, **{name: documents.selections[name] for name in MATCHED_SELECTORS}}
+    compared = Table(f"{run.name} compared with other selectors", heads, rows, conditions([run], note))
+    selections = {run.name: own, **{name: documents.selections[name] for name in MATCHED_SELECTORS}}
     by_task = []
     for task, by_id in run.predictions.items():
         held = [identifier for identifier in by_id if identifier in documents.selections["all"]]
-        scores = [page_score([(pages[one], gold[one]) for one in held]) for pages in ways.values()]
+        scores = [page_score([(pages[one], gold[one]) for one in held]) for pages in selections.values()]
         if held:
             found = [score.f1 if score.num_samples else None for score in scores]
             every = page_score([(own[one], gold[one]) for one in held], PageMetric.ALL_SAMPLES)
             by_task.append(row(task, *found, every.f1, every.num_samples))
-    heads = columns("task", *(f"{name}, F1:3" for name in ways), f"{run.name}, all-sample F1:3", "samples")
-    title = f"{run.name} beside other selectors, by task"
-    return [beside, Table(title, heads, by_task, conditions([run], note), folded=True)]
+    heads = columns("task", *(f"{name}, F1:3" for name in selections), f"{run.name}, all-sample F1:3", "samples")
+    title = f"{run.name} compared with other selectors, by task"
+    return [compared, Table(title, heads, by_task, conditions([run], note), folded=True)]
