@@ -175,6 +175,8 @@ class Prediction(Record):
     length: int | None = None
     status: Status
     cause: str = ""
+    failure: Failure | None = None
+    """The error behind a `failed` status, as in `Answer`; None in runs that older versions recorded."""
     pages: int = 0
     selected_pages: tuple[int, ...] = ()
     usage: Usage = Usage()

@@ -16,7 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.errors import ConfigError, EngineError, InputError, PromptTooLong
+from seer.engines.base import Generation
+from seer.engines.scripted import ScriptedEngine
+from seer.errors import (
+    ConfigError,
+    EngineBusy,
+    EngineError,
+    EngineTimeout,
+    EngineUnavailable,
+    InputError,
+    PromptTooLong,
+    ProtocolError,
+    RequestRefused,
+)
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import RunFolder, read_predictions, read_run_manifest, to_line
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
@@ -86,6 +98,8 @@ def test_what_fails_is_tried_again_and_then_recorded(tmp_path, concurrency):
     assert by_id["hotpotqa-1"].status is Status.ANSWERED
     assert by_id["hotpotqa-2"].status is Status.FAILED
     assert by_id["hotpotqa-2"].cause == "EngineError: no connection (after 4 attempts)"
+    assert by_id["hotpotqa-2"].failure == Failure.of(system.error)
+    assert by_id["hotpotqa-1"].failure is None
     assert score_folder(tmp_path).scores == {"hotpotqa": 85.71}, "six of seven: the failure is in the denominator"
 
 
@@ -117,13 +131,37 @@ def test_one_question_that_cannot_be_asked_fails_alone():
 
 @pytest.mark.parametrize(
     ("error", "name", "again"),
-    [(EngineError("broke"), "select", True), (PromptTooLong("long"), "look", False), (None, "select", False)],
+    [
+        (EngineError("broke"), "select", True),
+        (EngineBusy("busy"), "look", True),
+        (EngineTimeout("slow"), "look", True),
+        (EngineUnavailable("away"), "look", True),
+        (EngineUnavailable("wrong key", retryable=False), "look", False),
+        (PromptTooLong("long"), "look", False),
+        (RequestRefused("no"), "look", False),
+        (ProtocolError("invalid call"), "select", False),
+        (InputError("unreadable"), "look", False),
+        (None, "select", False),
+    ],
 )
-def test_what_the_engine_failed_at_is_tried_again_and_what_is_too_long_is_not(error, name, again):
+def test_is_worth_retrying_follows_the_failure(error, name, again):
     step = Step(name=name, finish="stop" if name == "select" else "")
     failure = Failure.of(error) if error else None
     answer = Answer(text="", status=Status.FAILED, cause="why", failure=failure, trace=(step,))
     assert is_worth_retrying(answer) == again
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(EngineBusy("busy", retry_after_s=2), 3), (RequestRefused("forbidden"), 1)]
+)
+def test_failure_of_an_engine_reaches_the_prediction(tmp_path, error, attempts):
+    engine = ScriptedEngine()
+    engine.generate = lambda requests: [Generation.failed(error) for _ in requests]
+    system = build_system("seer", engine=engine)
+    predict(records(1), system, tmp_path, PredictOptions(retry_rounds=2))
+    (prediction,) = read_predictions(tmp_path / "hotpotqa.jsonl")
+    assert prediction.failure == Failure.of(error)
+    assert prediction.cause == str(error) + " (after 3 attempts)" * (attempts == 3)
 
 
 def test_silence_is_not_retried(tmp_path):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from seer.errors import InputError, SeerError
 from seer.evaluation.files import NUM_INPUTS, RunFolder, library_versions
-from seer.schema import Answer, Prediction, Status, Step
+from seer.schema import Answer, Failure, Prediction, Status, Step
 
 if TYPE_CHECKING:
     from seer.systems.base import System, Task
@@ -207,19 +207,21 @@ def _failure(error: Exception, system: System, identifier: str) -> Answer:
     """Convert an exception into a failed answer. Logs the traceback of exceptions other than Seer's own."""
     if not isinstance(error, SeerError):
         _log.error("system '%s' failed on input '%s'", system.name, identifier, exc_info=error)
-    return Answer(text="", status=Status.FAILED, cause=f"{type(error).__name__}: {error}")
+    failure = Failure.of(error) if isinstance(error, SeerError) else None
+    return Answer(text="", status=Status.FAILED, cause=f"{type(error).__name__}: {error}", failure=failure)
 
 
 def is_worth_retrying(answer: Answer) -> bool:
     """Return whether another attempt at a failed answer can succeed.
 
-    False for successful answers, for prompts that are too long, and for generations that ended normally or at their
-    token limit without an answer.
+    False for successful answers, for failures that are not retryable (a prompt that is too long, a refused request, a
+    wrong key, an unreadable document), and for generations that ended normally or at their token limit without an answer.
     """
     if answer.status is not Status.FAILED:
         return False
     if answer.failure is not None:
-        return answer.failure.kind not in ("too_long", "refused", "protocol", "input")
+        # An engine error without further detail, e.g. of memory, may depend on the other requests of its batch.
+        return answer.failure.retryable or answer.failure.kind == "engine"
     return not (answer.trace and answer.trace[-1].finish in ("stop", "length"))
 
 
@@ -239,6 +241,7 @@ def to_prediction(source: BenchmarkInput, answer: Answer, system: str, attempt: 
         length=source.length,
         status=answer.status,
         cause=cause,
+        failure=answer.failure,
         pages=max((page for step in answer.trace if step.name == "look" for page in step.pages), default=0),
         selected_pages=answer.selected_pages,
         usage=answer.usage,
