@@ -24,6 +24,8 @@ class BackgroundEngine(ABC, Generic[Picture]):
 
     name: str
     max_concurrent: int
+    bound_to_loop = True
+    """False if requests may run in any event loop: `generate_one` then runs in its caller's, without a change of thread."""
 
     def __init__(self, size: Callable[[Picture], int]) -> None:
         """`size`: returns the bytes that an image takes in memory."""
@@ -32,7 +34,7 @@ class BackgroundEngine(ABC, Generic[Picture]):
 
     @abstractmethod
     async def _generate_one(self, request: Request) -> Generation:
-        """Answer one request, in the loop. A failure becomes a failed Generation; cancelling it cancels the request."""
+        """Answer one request. A failure becomes a failed Generation; cancelling it cancels the request."""
 
     @abstractmethod
     async def _end(self) -> None:
@@ -42,7 +44,10 @@ class BackgroundEngine(ABC, Generic[Picture]):
         return self.run(generate_all(self, requests))
 
     async def generate_one(self, request: Request) -> Generation:
-        return await self._loop.call(self._generate_one(request))
+        if self.bound_to_loop:
+            return await self._loop.call(self._generate_one(request))
+        self._loop.check_open()
+        return await self._generate_one(request)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._loop.run(work)
@@ -96,10 +101,15 @@ class BackgroundLoop:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
+    def check_open(self) -> None:
+        """Raises RuntimeError if the loop is closed."""
+        if self.closed:
+            raise RuntimeError("the loop is closed; create a new engine")
+
     def _refuse_if_closed(self, work: Coroutine[Any, Any, Any]) -> None:
         if self.closed:
-            work.close()
-            raise RuntimeError("the loop is closed; create a new engine")
+            work.close()  # otherwise Python warns that it was never awaited
+        self.check_open()
 
     def close(self) -> None:
         """Cancel running work and end the thread. May be called twice."""

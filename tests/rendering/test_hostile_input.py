@@ -25,7 +25,7 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources.registry import load_source
 from seer.config import load_config
-from seer.engines.openai.messages import first_choice, usage_counts
+from seer.engines.openai.replies import first_choice, usage_counts
 from seer.errors import InputError, SeerError
 from seer.evaluation.benchmarks.docqa import read_docqa, read_extraction
 from seer.evaluation.benchmarks.tasks import load_templates

@@ -1,62 +1,52 @@
-"""The openai engine: reads through any OpenAI-compatible address, ours or another's.
+"""The openai engine: conversations and chats through any OpenAI-compatible address.
 
     engine = OpenAIEngine("http://localhost:8000/v1", tokenizer="path/to/checkpoint")
 
-What the server can do is found out once, at the start, by small requests (`seer.engines.openai.probe`): whether it holds a
-select call to a grammar or to a JSON schema, and how a second stage is put to it. Where it cannot constrain, calls are read
-tolerantly and every deviation is named. With `tokenizer`, tokens are counted before they are sent and replies are read
-from their ids; without, the server's own counts are reported.
+Small requests find out once what the server can do (`seer.engines.openai.probe`): whether it holds a select call to a
+grammar or to a JSON schema, and how a second stage is sent. If it cannot constrain, replies are read tolerantly, and every
+deviation from a call is recorded. With `tokenizer`, tokens are counted before they are sent and replies are read from
+their ids; without it, the server's counts are reported.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
-from seer.engines.base import Constraint, Conversation, Finish, Generation, Request, SelectCall
-from seer.engines.openai.http import Http, RetryAfter, key_from_environment
-from seer.engines.openai.messages import (
-    Continuation,
-    ImageFormat,
-    Parts,
-    as_chat,
-    chat_messages,
-    completion_prompt,
-    data_url,
-    first_choice,
-    read_call,
-    read_text,
-    usage_counts,
-)
+from seer.engines.base import Chat, ChatImage, Conversation, Generation, JsonSchema, Request, Sample
+from seer.engines.openai.bodies import body_key, chat_body, conversation_body, serialise
+from seer.engines.openai.http import ApiKey, Http, key_from_environment
+from seer.engines.openai.messages import Continuation, ImageFormat, chat_messages, data_url
 from seer.engines.openai.probe import Abilities, Structure, probe
-from seer.errors import EngineError, PromptTooLong, SeerError
+from seer.engines.openai.replies import all_choices, as_chat, check_finish, read_call, read_choice, read_sample
+from seer.engines.openai.replies import usage_counts as count_usage
+from seer.engines.openai.retries import Retries
+from seer.engines.openai.stream import collect_stream
+from seer.errors import InputError, PromptTooLong, SeerError
 from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder
-from seer.protocol.grammar import call_schema, call_structural_tag
-from seer.protocol.literals import restore
+from seer.protocol.literals import CHAT_LITERALS, GLM_LITERALS, restore
 from seer.schema import Page
 
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
-_Result = TypeVar("_Result")
+RenderChat = Callable[[Chat, Mapping[str, str]], list[dict[str, Any]]]
+"""(chat, data URLs by content hash) -> messages."""
 DEFAULT_POSITIONS = 131072
 FORMATS: tuple[tuple[ImageFormat, ...], ...] = (("png",), ("png", "jpeg"))
-"""PNG is exact. Where it is too large for the server, each page is sent in the format that is smaller."""
+"""PNG is exact. If a request is too large with it, each image is sent in the format that is smaller."""
 PART_BYTES = 160
-"""Around each picture: its label, and JSON."""
+"""Bytes around each image: its label, and JSON."""
 
 
 class OpenAIEngine(BackgroundEngine[str]):
     """Generates through one address. The API key is read from the environment and stays in memory."""
 
     name = "openai"
+    bound_to_loop = False
 
     def __init__(
         self,
@@ -67,47 +57,102 @@ class OpenAIEngine(BackgroundEngine[str]):
         structure: Structure | None = None,
         continuation: Continuation | None = None,
         api_key_env: str | None = None,
+        api_key: ApiKey | None = None,
         max_concurrent: int = 64,
+        max_connections: int | None = None,
         max_waiting: int = 4096,
         timeout_s: float = 300.0,
         attempts: int = 4,
         backoff_s: float = 0.5,
         max_request_mb: float = 64.0,
         max_positions: int | None = None,
+        check_at_start: bool = True,
+        extra_body: Mapping[str, Any] | None = None,
+        idempotency_keys: bool = False,
+        render_chat: RenderChat = chat_messages,
     ) -> None:
-        """`model`: its name at the server; may be left out where the server has one. `tokenizer`: a checkpoint folder.
+        """Connect to a server.
 
-        `structure` and `continuation` skip what the probe would find out. `timeout_s` is for one attempt.
-        Raises InputError (no address, no such model), EngineError (nobody answers there).
+        Args:
+            base_url: Its address, e.g. http://localhost:8000/v1.
+            model: The model's name at the server; may be left out if the server has one model.
+            tokenizer: A checkpoint folder.
+            structure, continuation: Abilities of the server that are then not probed.
+            api_key_env: The environment variable of the key, if it is not one of the usual ones.
+            api_key: The key itself, in place of `api_key_env`.
+            max_concurrent: Requests that run at once; `max_waiting` more wait, further ones are refused.
+            max_connections: Requests that are sent at once. If it is smaller than `max_concurrent`, the client sends the
+                next request in the moment another one is answered.
+            timeout_s: Limit of one attempt.
+            attempts: Attempts of one request in all; `backoff_s` is the limit of the first random wait between them.
+            max_request_mb: Largest request body.
+            max_positions: The model's window, if the server does not report it.
+            check_at_start: False sends nothing before the first request and needs `model`. The server is then probed at
+                the first conversation or JSON schema.
+            extra_body: Further keys of the bodies of chats.
+            idempotency_keys: Send an Idempotency-Key with each chat: `seer.engines.openai.bodies.body_key` of its body.
+            render_chat: Replaces the rendering of chats as messages.
+
+        Raises InputError (a malformed address, no such model), EngineError (the server does not answer).
         """
+        if not check_at_start and model is None:
+            raise InputError("check_at_start=False needs the model's name; give `model`")
         self.encoder: Encoder | None = None
         if tokenizer is not None:
             from seer.models.checkpoint import load_encoder
 
             self.encoder = load_encoder(tokenizer)[0]
-        self.timeout_s, self.attempts, self.backoff_s = timeout_s, max(1, attempts), backoff_s
         self.max_request_bytes = int(max_request_mb * 1e6)
         self.max_concurrent = max_concurrent
         self.admission = Admission(max_concurrent, max_waiting)
-        key = key_from_environment(api_key_env)
-        self._http = Http(base_url, timeout_s=timeout_s, max_connections=max_concurrent + 4, key=key)
-        super().__init__(len)  # a thread begins: what fails from here on must end it
-        try:
-            found = self.run(self._retried(lambda: probe(self._http, model, structure, continuation)))
-        except BaseException:
-            self.close()
-            raise
-        self.abilities: Abilities = found
-        self.max_positions = max_positions or found.max_positions or DEFAULT_POSITIONS
+        self.retries = Retries(max(1, attempts), backoff_s)
+        key = api_key or key_from_environment(api_key_env)
+        self._http = Http(base_url, timeout_s=timeout_s, max_connections=max_connections or max_concurrent, key=key)
+        self._extra_body, self._idempotency_keys, self._render_chat = extra_body, idempotency_keys, render_chat
+        self._to_probe = (model, structure, continuation)
+        self._found: Abilities | None = None
+        self._probing = asyncio.Lock()
+        super().__init__(len)  # starts a thread, which every later failure must end
+        if check_at_start:
+            try:
+                self.run(self._probe_once())
+            except BaseException:
+                self.close()
+                raise
+        reported = self._found.max_positions if self._found else None
+        self.max_positions = max_positions or reported or DEFAULT_POSITIONS
+
+    # ── The server's abilities ───────────────────────────────────────────────────────────────────
+
+    @property
+    def abilities(self) -> Abilities:
+        """The server's abilities; the first use may wait for the probe. Raises EngineError or InputError if that fails."""
+        return self._found or self.run(self._probe_once())
 
     @property
     def constrains(self) -> bool:
         return self.abilities.structure == "structural_tag"
 
+    @property
+    def model(self) -> str:
+        """The model's name at the server."""
+        model = self._to_probe[0]
+        return self._found.model if self._found else str(model)
+
+    async def _await_abilities(self) -> Abilities:
+        return self._found or await self._loop.call(self._probe_once())
+
+    async def _probe_once(self) -> Abilities:
+        """Runs in the background loop, to which the lock belongs."""
+        async with self._probing:
+            found = self._found or await self.retries.run(lambda: probe(self._http, *self._to_probe))
+            self._found = found
+            return found
+
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
     def trouble(self) -> str:
-        """A server that is away may come back: each request finds out for itself."""
+        """Always "": a server that is away may come back, and each request finds out for itself."""
         return ""
 
     async def _end(self) -> None:
@@ -119,257 +164,163 @@ class OpenAIEngine(BackgroundEngine[str]):
         started = time.perf_counter()
         try:
             async with self.admission.enter():
-                body = await self._body(request)
-                generation = await self._retried(lambda: self._attempt(request, body))
+                generation = await self._answer(request)
         except SeerError as error:
             generation = Generation.failed(error)
         return replace(generation, seconds=time.perf_counter() - started)
 
-    async def _retried(self, work: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Try again only where it can help, waiting longer each time and never in step with others."""
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+    async def _answer(self, request: Request) -> Generation:
+        """All samples. Greedy ones are drawn one by one, because servers refuse n > 1 for them."""
+        if request.n > 1 and request.sampling.temperature == 0:
+            return await self._complete(request, await self._answer(_sample_request(request, 0)))
+        path, data = await self._encode(request)
+        return await self._complete(request, await self.retries.run(lambda: self._attempt(request, path, data)))
 
-        spread = wait_random_exponential(multiplier=self.backoff_s, max=30)
-
-        def wait(state: RetryCallState) -> float:
-            failure = state.outcome.exception() if state.outcome else None
-            asked = failure.seconds if isinstance(failure, RetryAfter) else 0.0
-            return asked + spread(state)
-
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self.attempts),
-            wait=wait,
-            retry=retry_if_exception(lambda error: isinstance(error, EngineError) and error.retryable),
-            reraise=True,
+    async def _complete(self, request: Request, first: Generation) -> Generation:
+        """Request the samples that are missing, for servers that do not know `n`."""
+        numbers = range(len(first.samples), request.n)
+        if not numbers:
+            return first
+        more = await asyncio.gather(*(self._answer(_sample_request(request, number)) for number in numbers))
+        return replace(
+            first,
+            others=(*first.others, *(Sample(one.parts, one.ids, one.finish) for one in more)),
+            prompt_tokens=first.prompt_tokens + sum(one.prompt_tokens for one in more),
+            cached_tokens=first.cached_tokens + sum(one.cached_tokens for one in more),
+            completion_tokens=first.completion_tokens + sum(one.completion_tokens for one in more),
         )
-        async for attempt in retrying:
-            with attempt:
-                return await work()
-        raise AssertionError("tenacity re-raises the last failure")
 
-    async def _attempt(self, request: Request, body: Mapping[str, Any]) -> Generation:
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                if "prompt" in body:
-                    reply = as_chat(await self._http.post("/completions", body))
-                elif request.on_text is None:
-                    reply = await self._http.post("/chat/completions", body)
-                else:
-                    streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
-                    reply = await collect_stream(self._http.events("/chat/completions", streamed), request)
-        except TimeoutError:
-            raise EngineError(f"the server took longer than {self.timeout_s:g} s", retryable=True) from None
+    async def _attempt(self, request: Request, path: str, data: bytes) -> Generation:
+        if path == "/completions":
+            reply = as_chat(await self._http.post(path, data))
+        elif request.on_text is None:
+            is_keyed = self._idempotency_keys and isinstance(request.prompt, Chat)
+            reply = await self._http.post(path, data, idempotency_key=body_key(data) if is_keyed else "")
+        else:
+            reply = await collect_stream(self._http.events(path, data), request)
         return self._read(request, reply)
 
-    # ── What is sent ─────────────────────────────────────────────────────────────────────────────
+    # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _body(self, request: Request) -> dict[str, Any]:
-        size = 0
-        for kinds in FORMATS:
-            assert isinstance(request.prompt, Conversation)
-            pages = list(request.prompt.pages.values())
-            urls = await asyncio.to_thread(self._urls, request.session, pages, kinds)
-            body = request_body(request, urls, self.abilities)
-            size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-            if size <= self.max_request_bytes:
-                return body
+    async def _encode(self, request: Request) -> tuple[str, bytes]:
+        """Path and body. Raises PromptTooLong if the body is too large with the smallest images."""
+        abilities = None
+        if isinstance(request.prompt, Conversation) or request.constraint is not None:
+            abilities = await self._await_abilities()
+        images = _images(request.prompt)
+        if not images:
+            return self._within_limit(request, abilities, {})
+        return await asyncio.to_thread(self._encode_smallest, request, abilities, images)
+
+    def _encode_smallest(
+        self, request: Request, abilities: Abilities | None, images: Sequence[ChatImage]
+    ) -> tuple[str, bytes]:
+        *exact, smallest = FORMATS
+        for formats in exact:
+            try:
+                return self._within_limit(request, abilities, self._urls(request.session, images, formats))
+            except PromptTooLong:
+                continue
+        return self._within_limit(request, abilities, self._urls(request.session, images, smallest))
+
+    def _within_limit(
+        self, request: Request, abilities: Abilities | None, urls: Mapping[str, str]
+    ) -> tuple[str, bytes]:
+        body = self._body(request, abilities, urls)
+        data = serialise(body)
+        if len(data) <= self.max_request_bytes:
+            return "/completions" if "prompt" in body else "/chat/completions", data
         raise PromptTooLong(
-            f"the request takes {size / 1e6:.1f} MB even with JPEG pictures and the server takes "
+            f"the request takes {len(data) / 1e6:.1f} MB{' even with JPEG images' if urls else ''} and the server takes "
             f"{self.max_request_bytes / 1e6:g} MB: use fewer or smaller pages, a denser style, or set max_request_mb"
         )
 
+    def _body(self, request: Request, abilities: Abilities | None, urls: Mapping[str, str]) -> dict[str, Any]:
+        if isinstance(request.prompt, Chat):
+            schema = request.constraint if isinstance(request.constraint, JsonSchema) else None
+            if abilities is None or not abilities.follows_schemas:
+                schema = None
+            messages = self._render_chat(request.prompt, urls)
+            body = chat_body(messages, self.model, request.sampling, self._extra_body, n=request.n, schema=schema)
+        else:
+            assert abilities is not None
+            pages = {number: urls[page.content_hash] for number, page in request.prompt.pages.items()}
+            body = conversation_body(request, pages, abilities)
+        if request.on_text is not None and "prompt" not in body:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
+
     @property
     def max_picture_bytes(self) -> int:
-        """An eighth of a request is left for its text."""
+        """Image bytes that one request may hold: an eighth of a request is left for its text."""
         return max(1, self.max_request_bytes * 7 // 8)
 
     def picture_bytes(self, session: str, pages: Sequence[Page]) -> list[int]:
-        # without drawing any: three bytes a pixel are four in base64, and no picture takes more
+        # Without drawing any image: three bytes a pixel are four in base64, and no image takes more.
         taken = [PART_BYTES + 4 * page.width_px * page.height_px for page in pages]
-        for kinds in FORMATS:
+        images = [ChatImage.of_page(page) for page in pages]
+        for formats in FORMATS:
             if sum(taken) <= self.max_picture_bytes:
                 break
-            taken = [PART_BYTES + len(url) for url in self._urls(session, pages, kinds).values()]
+            urls = self._urls(session, images, formats)
+            taken = [PART_BYTES + len(urls[image.content_hash]) for image in images]
         return taken
 
-    def _urls(self, conversation: str, pages: Sequence[Page], kinds: Sequence[ImageFormat]) -> dict[int, str]:
-        """Of each page the smallest picture in these formats."""
+    def _urls(self, session: str, images: Sequence[ChatImage], formats: Sequence[ImageFormat]) -> dict[str, str]:
+        """The smallest data URL of each image in these formats, by content hash."""
 
-        def drawn(page: Page, kind: ImageFormat) -> str:
-            return self._drawn.get(conversation, (page.content_hash, kind), lambda: data_url(page.image(), kind))
+        def drawn(image: ChatImage, kind: ImageFormat) -> str:
+            return self._drawn.get(session, (image.content_hash, kind), lambda: data_url(image.draw(), kind))
 
-        return {page.number: min((drawn(page, kind) for kind in kinds), key=len) for page in pages}
+        return {image.content_hash: min((drawn(image, kind) for kind in formats), key=len) for image in images}
 
-    # ── What comes back ──────────────────────────────────────────────────────────────────────────
+    # ── Replies ──────────────────────────────────────────────────────────────────────────────────
 
     def _read(self, request: Request, reply: Any) -> Generation:
-        message, finish = first_choice(reply)
-        if finish == "content_filter":
-            raise EngineError("the server's content filter withheld the reply")
-        prompt, cached, completion = usage_counts(reply)
-        parts, ids = self._parts(request, reply, message)
-        ended: Finish = "length" if finish == "length" else "stop"
+        """The generation in a reply. Raises EngineError for a reply that cannot be read."""
+        first, *others = [self._sample(request, choice) for choice in all_choices(reply)[: request.n]]
+        prompt, cached, completion = count_usage(reply)
         return Generation(
-            parts=parts,
-            ids=ids,
-            finish=ended,
+            first.parts,
+            first.ids,
+            first.finish,
+            others=tuple(others),
             prompt_tokens=prompt,
             cached_tokens=cached,
             completion_tokens=completion,
         )
 
-    def _parts(self, request: Request, reply: Any, message: Mapping[str, Any]) -> tuple[Parts, tuple[int, ...] | None]:
-        written = reply["choices"][0].get("token_ids")
-        constrained = request.required_call is not None
+    def _sample(self, request: Request, choice: Any) -> Sample:
+        if isinstance(request.prompt, Chat) or isinstance(request.constraint, JsonSchema):
+            schema = request.constraint.schema if isinstance(request.constraint, JsonSchema) else None
+            return read_sample(choice, CHAT_LITERALS if isinstance(request.prompt, Chat) else GLM_LITERALS, schema)
+        message, finish = read_choice(choice)
+        check_finish(finish)
+        is_call = request.required_call is not None
+        written = choice.get("token_ids")
         if self.encoder is not None and isinstance(written, list) and all(map(_is_token_id, written)):
-            if constrained and (close := self.encoder.control(CONTROL.close_call)) in written:
-                written = written[: written.index(close) + 1]  # the stop token behind it is no part of the call
+            if is_call and (close := self.encoder.control(CONTROL.close_call)) in written:
+                written = written[: written.index(close) + 1]  # the stop token after the call does not belong to it
             parts = tuple((name, restore(text)) for name, text in self.encoder.split(written))
-            return parts, tuple(written) if constrained else None
-        text = message.get("content") or ""
-        if constrained:
-            return read_call(text, message.get("tool_calls")), None
-        return read_text(text, message.get("reasoning_content") or message.get("reasoning") or ""), None
+            return Sample(parts, tuple(written) if is_call else None, "length" if finish == "length" else "stop")
+        if not is_call:
+            return read_sample(choice, GLM_LITERALS)
+        parts = read_call(message.get("content") or "", message.get("tool_calls"))
+        return Sample(parts, None, "length" if finish == "length" else "stop")
 
 
-# ── Parts without state ──────────────────────────────────────────────────────────────────────────
+def _images(prompt: Conversation | Chat) -> list[ChatImage]:
+    """The images of a prompt, in any order."""
+    if isinstance(prompt, Chat):
+        return list(prompt.images)
+    return [ChatImage.of_page(page) for page in prompt.pages.values()]
+
+
+def _sample_request(request: Request, number: int) -> Request:
+    """The request for one sample alone, with the seed of its number."""
+    return replace(request, n=1, sampling=replace(request.sampling, seed=request.sampling.seed + number))
 
 
 def _is_token_id(value: Any) -> bool:
-    """Whether it is a token id that an encoded conversation can hold."""
+    """Whether a value is a token id that an encoded conversation can hold."""
     return type(value) is int and 0 <= value < 2**31
-
-
-def request_body(request: Request, urls: Mapping[int, str], abilities: Abilities) -> dict[str, Any]:
-    """The body of a chat completion; of a plain one, with `prompt` for `messages`, where the prompt stands outside the chat."""
-    assert isinstance(request.prompt, Conversation)
-    prompt, goes_on = completion_prompt(request.prompt.turns), False
-    asked: dict[str, Any] = {"prompt": prompt}
-    if prompt is None:
-        messages, goes_on = chat_messages(request.prompt.turns, urls, abilities.continuation)
-        asked = {"messages": messages}
-    sampling = request.sampling
-    body: dict[str, Any] = {
-        "model": abilities.model,
-        **asked,
-        "max_tokens": sampling.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "seed": sampling.seed,
-    }
-    if abilities.is_vllm:
-        body |= {"top_k": sampling.top_k, "repetition_penalty": 1.0}
-        body |= {"skip_special_tokens": False, "return_token_ids": True}
-    if goes_on:
-        body |= {"continue_final_message": True, "add_generation_prompt": False}
-    if (call := request.required_call) is not None:
-        return body | constraint_fields(call, abilities)
-    if abilities.ids:
-        body["stop_token_ids"] = [abilities.ids[CONTROL.user], abilities.ids[CONTROL.end_of_text]]
-        body["logit_bias"] = dict.fromkeys(map(str, suppressed(request.constraint, abilities.ids)), -100)
-    return body
-
-
-def suppressed(constraint: Constraint | None, ids: Mapping[str, int]) -> list[int]:
-    """Control tokens that the model may not write here."""
-    spoken = {CONTROL.user, CONTROL.end_of_text, CONTROL.open_think, CONTROL.close_think}
-    if isinstance(constraint, SelectCall):
-        spoken |= {CONTROL.open_call, CONTROL.close_call}
-    return sorted(token_id for name, token_id in ids.items() if name not in spoken)
-
-
-def constraint_fields(constraint: SelectCall, abilities: Abilities) -> dict[str, Any]:
-    """What holds the reply to a select call, as far as this server can."""
-    allowed, limit = constraint.allowed, constraint.max_pages
-    if abilities.structure == "structural_tag":
-        opening, closing = abilities.ids[CONTROL.open_call], abilities.ids[CONTROL.close_call]
-        tag = call_structural_tag(opening, closing, allowed, limit)
-        return {"structured_outputs": {"structural_tag": json.dumps(tag)}}
-    if abilities.structure == "json_schema":
-        schema = {"name": "select_call", "strict": True, "schema": call_schema(allowed, limit)}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    return {}
-
-
-async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[str, Any]:
-    """A streamed reply as one body, its text handed out on the way.
-
-    What was handed out cannot be taken back: a stream that breaks after its first text is not tried again.
-    """
-    text, reasoning, finish = "", "", ""
-    ids: list[Any] = []
-    usage: Any = None
-    tags = TagStream(request)
-    try:
-        async for event in events:
-            if not isinstance(event, Mapping):
-                raise EngineError("the server's stream holds an event that is no JSON object", retryable=True)
-            usage = event.get("usage") or usage
-            if not event.get("choices"):
-                continue
-            message, ended = first_choice(event)
-            finish = ended or finish
-            text += message.get("content") or ""
-            thought = message.get("reasoning_content") or message.get("reasoning") or ""
-            reasoning += thought
-            tags(thought, message.get("content") or "")
-            some = event["choices"][0].get("token_ids") or []
-            ids += some if isinstance(some, list) else [None]  # which is no id: the text is read instead
-    except EngineError as error:
-        raise EngineError(str(error), retryable=error.retryable and not (text or reasoning)) from None
-    if not finish:
-        raise EngineError("the server's stream ended without a finish reason", retryable=not (text or reasoning))
-    tags.end()
-    choice = {"message": {"content": text, "reasoning_content": reasoning}, "finish_reason": finish, "token_ids": ids}
-    if not ids:
-        del choice["token_ids"]
-    return {"choices": [choice], "usage": usage}
-
-
-class TagStream:
-    """Hands text on as it comes, and control tokens, which here are spelled, by name.
-
-    What may be the beginning of a tag, or of neutralised text, is kept back until it is decided.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._on_text, self._on_control = request.on_text, request.on_control
-        self._kept = ""
-        self._thinks_apart = False
-
-    def __call__(self, reasoning: str, text: str) -> None:
-        if reasoning:
-            if not self._thinks_apart:
-                self._thinks_apart = True
-                self._control(CONTROL.open_think)
-            self._text(reasoning)
-        if text:
-            if self._thinks_apart:
-                self._thinks_apart = False
-                self._control(CONTROL.close_think)
-            self._kept += text
-            last = max(self._kept.rfind("<"), self._kept.rfind("["))
-            # the longest control literal has 28 characters; a joiner or two may stand in it
-            undecided = last >= 0 and len(self._kept) - last < 32 and ">" not in self._kept[last:]
-            cut = last if undecided else len(self._kept)
-            self._emit(self._kept[:cut])
-            self._kept = self._kept[cut:]
-
-    def end(self) -> None:
-        self._emit(self._kept)
-        self._kept = ""
-
-    def _emit(self, text: str) -> None:
-        for name, part in read_text(text):
-            if name:
-                self._control(name)
-            else:
-                self._text(part)
-
-    def _control(self, name: str) -> None:
-        if self._on_control:
-            self._on_control(name)
-
-    def _text(self, text: str) -> None:
-        if text and self._on_text:
-            self._on_text(text)

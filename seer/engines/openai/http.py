@@ -1,163 +1,197 @@
 """One OpenAI-compatible address over HTTP: requests out, JSON or events back, every failure an EngineError.
 
-Whether a failure may pass is decided here (`retryable`); trying again is the caller's policy. The key goes into one
-header and nowhere else: messages of errors are cleaned of it.
+`seer.engines.openai.failures` decides whether another attempt may succeed; `seer.engines.openai.retries` makes it. The
+key goes into one header and nowhere else: it is removed from the messages of errors. Proxies of the environment are not
+used, and redirects are not followed.
+
+The client sends and receives outside Python and belongs to no event loop: any loop may await it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import EngineError, InputError, PromptTooLong
+from seer.engines.openai.failures import describe_error, error_of_status, retry_after
+from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError
 
 if TYPE_CHECKING:
-    import httpx
+    from pyreqwest.exceptions import PyreqwestError
+    from pyreqwest.response import Response
 
 KEY_VARIABLES = ("SEER_API_KEY", "OPENAI_API_KEY")
-MAY_PASS = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that another try may heal."""
+MAX_REPLY_BYTES = 64 << 20
+MISSING = "the openai engine needs pyreqwest and tenacity: pip install 'seer-vlm[openai]'"
 _MAX_MESSAGE = 300
-_TOO_LONG = re.compile(r"context_length_exceeded|maximum (?:context|model) length", re.IGNORECASE)
-"""How OpenAI, ours and vLLM's servers say that a prompt is longer than the model's window."""
+_JSON = {"Content-Type": "application/json"}
 
 
-class RetryAfter(EngineError):
-    """A failure that the server wants tried again no sooner than `seconds` from now."""
+@dataclass(frozen=True)
+class ApiKey:
+    """A key, and where it comes from."""
 
-    def __init__(self, message: str, seconds: float) -> None:
-        super().__init__(message, retryable=True)
-        self.seconds = seconds
+    value: str = field(default="", repr=False)
+    """"" sends none."""
+    source: str = " or ".join(KEY_VARIABLES)
+    """The environment variable, or variables, for messages."""
 
 
 class Http:
-    """A client of one address. Belongs to the event loop that it is first used in."""
+    """A client of one address."""
 
-    def __init__(self, base_url: str, *, timeout_s: float, max_connections: int, key: str = "") -> None:
+    def __init__(self, base_url: str, *, timeout_s: float, max_connections: int, key: ApiKey = ApiKey()) -> None:
+        """`timeout_s` limits one request, a wait for one of the `max_connections` included.
+
+        Raises InputError for a malformed address, a key that no header can hold, or a missing package.
+        """
         try:
-            import httpx
+            from pyreqwest.client import ClientBuilder
+            from pyreqwest.http import Url
         except ImportError:
-            raise InputError("the openai engine needs httpx and tenacity: pip install 'seer-vlm[openai]'") from None
+            raise InputError(MISSING) from None
 
-        if not base_url.startswith(("http://", "https://")):
-            raise InputError(f"'{base_url}' is no address; give one such as http://localhost:8000/v1")
-        self.base_url = base_url.rstrip("/")
+        self.base_url, self.timeout_s = base_url.rstrip("/"), timeout_s
         self._key = key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        self._client = httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(timeout_s), limits=limits)
+        try:
+            if not base_url.startswith(("http://", "https://")):
+                raise ValueError("the scheme is missing")
+            Url(self.base_url)
+        except ValueError as error:
+            raise InputError(
+                f"'{base_url}' is not an address ({error}); write it like http://localhost:8000/v1"
+            ) from None
+        headers = _JSON | ({"Authorization": f"Bearer {key.value}"} if key.value else {})
+        builder = ClientBuilder().no_proxy().follow_redirects(False).max_connections(max_connections)
+        try:
+            self._client = builder.default_headers(headers).build()
+        except ValueError:
+            raise InputError(
+                f"the API key in {key.source} holds characters that no HTTP header can hold; set it again"
+            ) from None
 
     async def get(self, path: str) -> Any:
-        async with self._sent("GET", path) as response:
-            return await self._json(response)
+        """The JSON at this path. Raises EngineError."""
+        async with self._sent("GET", path, None, "") as response:
+            return self._parsed(await self._body(response))
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        async with self._sent("POST", path, body) as response:
-            return await self._json(response)
+    async def post(self, path: str, body: Mapping[str, Any] | bytes, *, idempotency_key: str = "") -> Any:
+        """The JSON reply to a body, which may be serialised already. Raises EngineError."""
+        async with self._sent("POST", path, body, idempotency_key) as response:
+            return self._parsed(await self._body(response))
 
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Any]:
-        """The JSON events of a streamed reply. Raises EngineError where the stream ends before [DONE]."""
-        async with self._sent("POST", path, body) as response:
-            if "text/event-stream" not in response.headers.get("content-type", ""):
-                yield await self._json(response)
+    async def events(self, path: str, body: Mapping[str, Any] | bytes) -> AsyncIterator[Any]:
+        """The JSON events of a streamed reply. Raises EngineError, also for a stream that ends before [DONE]."""
+        async with self._sent("POST", path, body, "") as response:
+            if "text/event-stream" not in (response.get_header("content-type") or ""):
+                yield self._parsed(await self._body(response))
                 return
-            async for line in response.aiter_lines():
-                if not line.startswith("data:"):
+            async for line in self._lines(response):
+                if not line.startswith(b"data:"):
                     continue
                 data = line[5:].strip()
-                if data == "[DONE]":
+                if data == b"[DONE]":
                     return
                 event = self._parsed(data)
                 if isinstance(event, Mapping) and event.get("error"):
                     raise EngineError(
-                        self._clean(f"the server failed in mid-stream: {_described(event)}"), retryable=True
+                        self._clean(f"the server failed in mid-stream: {describe_error(event)}"), retryable=True
                     )
                 yield event
-        raise EngineError("the server's stream broke off before its end", retryable=True)
+        raise EngineUnavailable("the server's stream broke off before its end")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        """End all connections. Requests that still run fail."""
+        await self._client.close()
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
     async def _sent(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[httpx.Response]:
-        import httpx
+        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, idempotency_key: str
+    ) -> AsyncIterator[Response]:
+        from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 
-        # paths of vLLM's own (tokenize, version) stand beside /v1
+        # vLLM's own paths (tokenize, version) are next to /v1
         url = self.base_url.removesuffix("/v1") + path[2:] if path.startswith("..") else self.base_url + path
+        request = self._client.request(method, url).timeout(timedelta(seconds=self.timeout_s))
+        if idempotency_key:
+            request = request.header("Idempotency-Key", idempotency_key)
+        if body is not None:
+            request = request.body_bytes(body if isinstance(body, bytes) else json.dumps(body).encode())
         try:
-            async with self._client.stream(method, url, json=body) as response:
-                if response.status_code >= 300:
-                    await response.aread()
-                    raise self._refusal(response)
+            async with request.build_streamed() as response:
+                if response.status >= 300:
+                    raise self._refusal(response, await self._body(response))
                 yield response
-        except httpx.TimeoutException:
-            raise EngineError(f"{self.base_url} did not answer in time", retryable=True) from None
-        except httpx.HTTPError as error:
-            what = self._clean(str(error).strip() or type(error).__name__)
-            raise EngineError(f"{self.base_url} is not reachable or hung up: {what}", retryable=True) from None
+        except RequestTimeoutError:
+            raise EngineTimeout(f"{self.base_url} took longer than {self.timeout_s:g} s") from None
+        except PyreqwestError as error:
+            raise EngineUnavailable(
+                self._clean(f"{self.base_url} is not reachable or hung up: {_cause(error)}")
+            ) from None
 
-    async def _json(self, response: httpx.Response) -> Any:
-        return self._parsed((await response.aread()).decode("utf-8", "replace"))
+    async def _body(self, response: Response) -> bytes:
+        data = await response.body_reader.read(MAX_REPLY_BYTES + 1) or b""
+        if len(data) > MAX_REPLY_BYTES:
+            raise self._too_large()
+        return bytes(data)
 
-    def _parsed(self, text: str) -> Any:
+    async def _lines(self, response: Response) -> AsyncIterator[bytes]:
+        """The lines of a streamed body. Bytes are split, so no character is cut in two."""
+        rest = b""
+        while (chunk := await response.body_reader.read_chunk()) is not None:
+            *lines, rest = (rest + bytes(chunk)).split(b"\n")
+            if len(rest) > MAX_REPLY_BYTES:
+                raise self._too_large()
+            for line in lines:
+                yield line
+
+    def _too_large(self) -> EngineError:
+        return EngineError(f"{self.base_url} sent a reply of more than {MAX_REPLY_BYTES >> 20} MiB")
+
+    def _parsed(self, data: bytes) -> Any:
+        text = data.decode("utf-8", "replace")
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise EngineError(f"{self.base_url} sent no JSON: {self._clean(repr(text[:80]))}", retryable=True) from None
+            raise EngineError(
+                f"{self.base_url} sent a reply that is not JSON: {self._clean(repr(text[:80]))}", retryable=True
+            ) from None
 
-    def _refusal(self, response: httpx.Response) -> EngineError:
-        status = response.status_code
+    def _refusal(self, response: Response, data: bytes) -> EngineError:
+        status, text = response.status, data.decode("utf-8", "replace")
         try:
-            said = _described(json.loads(response.content))
+            reason = describe_error(json.loads(text))
         except (ValueError, RecursionError):
-            said = response.text
-        message = self._clean(f"{self.base_url} answered {status}: {said}")
+            reason = text
+        message = self._clean(f"{self.base_url} answered {status}: {reason}")
         if status in (401, 403):
-            message += f"; the key is read from {' or '.join(KEY_VARIABLES)} in the environment"
-        if status == 413:
-            return PromptTooLong(f"{message}; use fewer pages, or set max_request_mb to what the server takes")
-        if status == 400 and _TOO_LONG.search(response.text):
-            return PromptTooLong(message)
-        if status not in MAY_PASS and status < 500:
-            return EngineError(message)
-        return RetryAfter(message, retry_after(response.headers.get("retry-after")))
+            message += f"; the key is read from {self._key.source} in the environment"
+        wait_s = retry_after(response.get_header("retry-after"))
+        return error_of_status(status, message, body=text, wait_s=wait_s)
 
     def _clean(self, text: str) -> str:
-        if self._key:
-            text = text.replace(self._key, "***")
+        if self._key.value:
+            text = text.replace(self._key.value, "***")
         return " ".join(text.split())[:_MAX_MESSAGE]
 
 
-def key_from_environment(variable: str | None = None) -> str:
-    """The API key; "" where none is set. Raises InputError where a variable was named and is empty."""
+def key_from_environment(variable: str | None = None) -> ApiKey:
+    """The API key of the variable, or of the usual ones. Raises InputError if a variable was named and is empty."""
     for name in (variable,) if variable else KEY_VARIABLES:
         if os.environ.get(name):
-            return os.environ[name]
+            return ApiKey(os.environ[name], name)
     if variable:
         raise InputError(f"the environment variable {variable} holds no API key; set it, or leave api_key_env out")
-    return ""
+    return ApiKey()
 
 
-def retry_after(value: str | None) -> float:
-    """Seconds that the server asked to wait, at most a minute; 0 where it does not say so in seconds."""
-    try:
-        seconds = float(value or 0)
-    except ValueError:
-        return 0.0
-    return min(max(seconds, 0.0), 60.0) if seconds == seconds else 0.0
-
-
-def _described(body: Any) -> str:
-    """What an error body says, in the shapes that servers use."""
-    error = body.get("error", body) if isinstance(body, Mapping) else body
-    if isinstance(error, Mapping):
-        error = error.get("message") or error.get("detail") or json.dumps(dict(error))
-    return str(error)
+def _cause(error: PyreqwestError) -> str:
+    """The innermost cause: "connection error" says little, "Connection refused" names the fault."""
+    causes = (getattr(error, "details", None) or {}).get("causes")
+    return str(causes[-1]["message"]) if causes else str(error) or type(error).__name__

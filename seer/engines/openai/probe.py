@@ -1,7 +1,7 @@
-"""What can this OpenAI-compatible server do? Asked once, by small requests without pictures.
+"""The abilities of an OpenAI-compatible server, found once by small requests without images.
 
-structural_tag   it holds a select call to our grammar and writes our control tokens (vLLM with a Seer checkpoint)
-json_schema      it holds a reply to a JSON schema: range and number of pages hold, order is repaired
+structural_tag   it holds a select call to Seer's grammar and writes Seer's control tokens (vLLM with a Seer checkpoint)
+json_schema      it holds a reply to a JSON schema: range and number of pages hold, their order is repaired
 none             it does not constrain: calls are read tolerantly
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from seer.engines.openai.http import Http
-from seer.engines.openai.messages import Continuation, first_choice, read_call
+from seer.engines.openai.messages import Continuation
+from seer.engines.openai.replies import first_choice, read_call
 from seer.errors import EngineError, InputError
 from seer.protocol.call import parse_call_text
 from seer.protocol.control import CONTROL
@@ -24,19 +25,29 @@ Structure = Literal["structural_tag", "json_schema", "none"]
 
 @dataclass(frozen=True)
 class Abilities:
+    """What a server can do, and what it serves."""
+
     model: str
     structure: Structure
     continuation: Continuation
     is_vllm: bool = False
     max_positions: int | None = None
     ids: Mapping[str, int] = field(default_factory=dict)
-    """Control token ids by name, where the server's tokenizer has each as a single token."""
+    """Control token ids by name, if the server's tokenizer has each as a single token; else empty."""
+
+    @property
+    def follows_schemas(self) -> bool:
+        """True if the server holds replies to a JSON schema. A vLLM that follows structural tags does."""
+        return self.structure != "none"
 
 
 async def probe(
     http: Http, model: str | None, structure: Structure | None, continuation: Continuation | None
 ) -> Abilities:
-    """Raises EngineError where nobody answers (retryable) and InputError where the model is not there."""
+    """Find the abilities of a server, except those that are given.
+
+    Raises EngineError if the server does not answer, InputError if it does not have the model.
+    """
     card = choose_model(await http.get("/models"), model)
     name = str(card["id"])
     is_vllm = card.get("owned_by") == "vllm"
@@ -58,7 +69,7 @@ async def probe(
 
 
 def choose_model(listed: Any, wanted: str | None) -> Mapping[str, Any]:
-    """The card of the wanted model, or of the only one."""
+    """The card of the wanted model, or of the only one. Raises InputError if there is none, or no single one."""
     entries = listed.get("data") if isinstance(listed, Mapping) else None
     entries = entries if isinstance(entries, list) else []
     cards = [card for card in entries if isinstance(card, Mapping) and card.get("id")]
@@ -67,7 +78,7 @@ def choose_model(listed: Any, wanted: str | None) -> Mapping[str, Any]:
         for card in cards:
             if card["id"] == wanted:
                 return card
-        if not cards:  # some servers list nothing and serve all the same
+        if not cards:  # some servers list no models, but serve them
             return {"id": wanted}
         raise InputError(f"the server has no model '{wanted}'; it has: {', '.join(names[:20])}")
     if len(cards) != 1:
@@ -77,7 +88,7 @@ def choose_model(listed: Any, wanted: str | None) -> Mapping[str, Any]:
 
 
 async def _control_ids(http: Http, model: str) -> dict[str, int]:
-    """Ids by name; empty where any is not a single token, or the server does not tokenize for us."""
+    """Ids by name; empty if one of them is not a single token, or if the server offers no tokenizer."""
     ids: dict[str, int] = {}
     for name in CONTROL.names():
         try:
@@ -94,18 +105,18 @@ async def _control_ids(http: Http, model: str) -> dict[str, int]:
 
 
 async def _structure(http: Http, model: str, ids: Mapping[str, int]) -> Structure:
-    """Try what is best first; what the server obeys is taken, what it only accepts is not."""
+    """The best structure that the server follows. One that it only accepts, and then ignores, does not count."""
     if ids:
         tag = call_structural_tag(ids[CONTROL.open_call], ids[CONTROL.close_call], (7,), 1)
-        asked = {"structured_outputs": {"structural_tag": json.dumps(tag)}, "skip_special_tokens": False}
-        text = await _tried(http, model, asked)
+        fields = {"structured_outputs": {"structural_tag": json.dumps(tag)}, "skip_special_tokens": False}
+        text = await _tried(http, model, fields)
         if text is not None and not parse_call_text(_until_closed(text), (7,), 1).deviations:
             return "structural_tag"
     schema = {"name": "select_call", "strict": True, "schema": call_schema((7,), 1)}
     text = await _tried(http, model, {"response_format": {"type": "json_schema", "json_schema": schema}})
     if text is not None:
-        said = "".join(name or part for name, part in read_call(text))
-        if not parse_call_text(said, (7,), 1).deviations:
+        call = "".join(name or part for name, part in read_call(text))
+        if not parse_call_text(call, (7,), 1).deviations:
             return "json_schema"
     return "none"
 
@@ -115,14 +126,14 @@ def _until_closed(text: str) -> str:
     return head + closing
 
 
-async def _tried(http: Http, model: str, asked: Mapping[str, Any]) -> str | None:
-    """The reply's text; None where the server refuses the request."""
+async def _tried(http: Http, model: str, fields: Mapping[str, Any]) -> str | None:
+    """The text of the reply to a request with these further fields; None if the server refuses them."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": 'Reply with this JSON: {"name": "select", "indices": [7]}'}],
         "max_tokens": 64,
         "temperature": 0,
-        **asked,
+        **fields,
     }
     try:
         message, _ = first_choice(await http.post("/chat/completions", body))
@@ -134,7 +145,7 @@ async def _tried(http: Http, model: str, asked: Mapping[str, Any]) -> str | None
 
 
 async def _continuation(http: Http, model: str, ids: Mapping[str, int]) -> Continuation:
-    """How a second stage is put: does the template carry tool calls and observations without a second <|assistant|>?"""
+    """How a second stage is sent. `tool` needs a template that renders calls and observations as one assistant turn."""
     if not ids:
         return "user"
     call = {"id": "c", "type": "function", "function": {"name": "select", "arguments": '{"indices": [7]}'}}

@@ -1,4 +1,4 @@
-"""Whatever an OpenAI-compatible server replies, the openai engine reads it or fails in one clear line."""
+"""Hostile replies: the openai engine reads any reply of a server or raises one clear error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 from fakes import small_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai_fakes import CALL, FREE, engine_for
 from serving_fakes import Say
 
 from seer.engines.base import Generation
-from seer.engines.openai.engine import OpenAIEngine, collect_stream
-from seer.engines.openai.messages import read_call
+from seer.engines.openai.engine import OpenAIEngine
 from seer.engines.openai.probe import choose_model
+from seer.engines.openai.replies import read_call
+from seer.engines.openai.stream import collect_stream
 from seer.protocol.call import parse_call_text, render_call
-from tests.engines.test_openai import CALL, FREE, engine_for
 from tests.rendering.test_hostile_input import anything, numbers, objects, read, values
 
 calls = st.fixed_dictionaries({"function": values | objects("name", "arguments")})
@@ -41,13 +42,13 @@ def engine() -> Iterator[OpenAIEngine]:
 @pytest.mark.parametrize("request_", [CALL, FREE], ids=["call", "free"])
 @given(reply=replies | values)
 @settings(anything, max_examples=200)
-def test_replies(engine: OpenAIEngine, request_: Any, reply: Any) -> None:
+def test_any_reply_is_read_or_raises_a_seer_error(engine: OpenAIEngine, request_: Any, reply: Any) -> None:
     check(read(engine._read, request_, reply))
 
 
 @given(stream=st.lists(events | values, max_size=3))
 @settings(anything, max_examples=200)
-def test_streams(engine: OpenAIEngine, stream: list[Any]) -> None:
+def test_any_stream_is_read_or_raises_a_seer_error(engine: OpenAIEngine, stream: list[Any]) -> None:
     async def sent() -> AsyncIterator[Any]:
         for event in stream:
             yield event
@@ -57,14 +58,14 @@ def test_streams(engine: OpenAIEngine, stream: list[Any]) -> None:
 
 
 def check(said: Generation | None) -> None:
-    """What was read can be shown, and its ids stand in the next request."""
+    """A generation can be shown, and its ids can enter the next request."""
     if said is not None:
         assert isinstance(said.raw, str)
         small_encoder().encode(CALL.prompt.turns, CALL.prompt.page_sizes, {0: said.ids or ()})
 
 
 @pytest.mark.parametrize("ids", [5, "12", {"1": 2}, [-1], [2**31], [2**40], [None], [True], [1.0]])
-def test_ids_that_are_none_leave_the_text(engine: OpenAIEngine, ids: Any) -> None:
+def test_reply_with_malformed_ids_is_read_from_its_text(engine: OpenAIEngine, ids: Any) -> None:
     whole = {"message": {"content": "fine"}, "finish_reason": "stop", "token_ids": ids}
     pieces = [{**whole, "delta": {"content": piece}} for piece in ("fi", "ne")]
 
@@ -77,7 +78,7 @@ def test_ids_that_are_none_leave_the_text(engine: OpenAIEngine, ids: Any) -> Non
 
 
 @pytest.mark.parametrize("called", [5, "x", [5], [None], [[]], {"a": 1}, [{}], [{"function": 5}], [{"function": [1]}]])
-def test_structured_calls_of_another_shape_are_named(engine: OpenAIEngine, called: Any) -> None:
+def test_malformed_tool_call_is_recorded_as_not_json(engine: OpenAIEngine, called: Any) -> None:
     reply = {"choices": [{"message": {"content": None, "tool_calls": called}, "finish_reason": "tool_calls"}]}
     said = engine._read(CALL, reply)
     assert parse_call_text(said.raw, (1, 2, 3)).deviations == ("not_json",)
@@ -85,13 +86,13 @@ def test_structured_calls_of_another_shape_are_named(engine: OpenAIEngine, calle
 
 @given(values | objects("data") | st.fixed_dictionaries({"data": st.lists(values | objects("id"))}))
 @anything
-def test_lists_of_models(listed: Any) -> None:
+def test_any_list_of_models_is_read_or_raises_a_seer_error(listed: Any) -> None:
     read(choose_model, listed, None)
     read(choose_model, listed, "m")
 
 
 @pytest.mark.parametrize("part", ["{", "}", '"indices"', "{" + '"indices"' * 4000, "{" + "x" * 20_000])
-def test_a_bare_call_is_found_in_linear_time(part: str) -> None:
+def test_bare_call_is_found_in_linear_time(part: str) -> None:
     """A hang shows as the time limit of the whole suite."""
     text = part * (2_000_000 // len(part))
     assert parse_call_text("".join(map("".join, read_call(text))), (1, 2)).pages == ()

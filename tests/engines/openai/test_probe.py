@@ -1,4 +1,4 @@
-"""What the openai engine finds out about a server at the start, and what it then sends to one that can do everything."""
+"""The probe of a server at the start, and the requests to a server with all abilities."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from openai_fakes import CALL, FREE, PAGES, PROMPT
 from serving_fakes import FakeServer, Say, serve
 
 from seer.engines.base import Conversation, Request, SelectCall
@@ -16,7 +17,6 @@ from seer.engines.openai.probe import choose_model
 from seer.errors import EngineError, InputError
 from seer.protocol.call import parse_call_text, render_call
 from seer.protocol.control import CONTROL
-from tests.engines.test_openai import CALL, FREE, PAGES, PROMPT
 
 IDS = {name: 100 + n for n, name in enumerate(CONTROL.names())}
 CARD = {"id": "seer-9b", "owned_by": "vllm", "max_model_len": 16384}
@@ -29,7 +29,7 @@ def tokens(*ids: Any) -> Say:
 
 
 class VLLM:
-    """A vLLM server: what it says to each of the probe's questions can be set."""
+    """A vLLM server; its reply to each request of the probe can be set."""
 
     def __init__(self, **says: Any) -> None:
         self.token = says.get("token", lambda name: tokens(IDS[name]))
@@ -61,10 +61,10 @@ def engine_for(
             engine.close()
 
 
-# ── What is found out ────────────────────────────────────────────────────────────────────────────
+# ── Abilities ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_vllm_with_our_checkpoint_is_held_to_the_grammar():
+def test_probe_of_vllm_with_seer_checkpoint_finds_the_grammar():
     with engine_for(VLLM()) as (engine, _):
         found = engine.abilities
         assert (found.model, found.structure, found.continuation) == ("seer-9b", "structural_tag", "tool")
@@ -73,14 +73,14 @@ def test_a_vllm_with_our_checkpoint_is_held_to_the_grammar():
 
 
 @pytest.mark.parametrize("tagged", [REFUSED, Say("As you wish."), Say(render_call((7,)) + " it is"), Say("")])
-def test_a_grammar_that_is_refused_or_only_accepted_is_not_relied_on(tagged):
+def test_probe_ignores_a_grammar_that_is_not_followed(tagged):
     with engine_for(VLLM(tagged=tagged)) as (engine, _):
         assert engine.abilities.structure == "json_schema"
     with engine_for(VLLM(tagged=tagged, schema=Say(render_call((8,))))) as (engine, _):
         assert engine.abilities.structure == "none"
 
 
-def test_text_behind_the_closing_tag_does_not_count_against_the_grammar():
+def test_probe_accepts_text_after_the_closing_tag():
     with engine_for(VLLM(tagged=Say(TAGGED + "<|user|>"))) as (engine, _):
         assert engine.abilities.structure == "structural_tag"
 
@@ -97,7 +97,7 @@ NO_SINGLE_TOKENS = [
 
 
 @pytest.mark.parametrize("token", NO_SINGLE_TOKENS, ids=lambda say: str(say.raw or say.status))
-def test_without_our_control_tokens_a_vllm_is_asked_as_any_server(token):
+def test_probe_of_vllm_without_control_tokens_finds_schemas(token):
     server = VLLM(token=lambda name: token if name == CONTROL.close_think else tokens(IDS[name]))
     with engine_for(server) as (engine, asked):
         found = engine.abilities
@@ -111,7 +111,7 @@ def test_without_our_control_tokens_a_vllm_is_asked_as_any_server(token):
 
 
 @pytest.mark.parametrize("chat", [REFUSED, tokens(), tokens(*[IDS[CONTROL.assistant]] * 2), Say(raw=b"null")])
-def test_a_template_without_tools_is_gone_on_with(chat):
+def test_probe_of_template_without_tools_finds_assistant_continuation(chat):
     with engine_for(VLLM(chat=chat)) as (engine, _):
         assert engine.abilities.continuation == "assistant"
 
@@ -122,7 +122,7 @@ def broken_once(say: Say) -> Any:
     return lambda *_: next(said, say)
 
 
-def test_what_may_pass_is_tried_again_and_decides_nothing():
+def test_passing_fault_during_the_probe_is_retried_and_decides_nothing():
     """A server that is only just starting must not be taken for one that can do less."""
     server = VLLM()
     chat, tagged = broken_once(server.chat), broken_once(server.tagged)
@@ -136,7 +136,7 @@ def test_what_may_pass_is_tried_again_and_decides_nothing():
 
 
 @pytest.mark.parametrize("part", ["token", "chat", "tagged"])
-def test_a_server_that_stays_broken_at_the_start_is_an_error_that_may_pass(part):
+def test_server_broken_during_the_probe_raises_a_retryable_error(part):
     broken = Say(status=503)
     server = VLLM(**{part: (lambda name: broken) if part == "token" else broken})
     with pytest.raises(EngineError, match="answered 503") as caught, engine_for(server, attempts=2):
@@ -144,7 +144,7 @@ def test_a_server_that_stays_broken_at_the_start_is_an_error_that_may_pass(part)
     assert caught.value.retryable
 
 
-def test_what_is_given_is_not_asked_for():
+def test_given_abilities_are_not_probed():
     with engine_for(VLLM(), structure="structural_tag", continuation="assistant", max_positions=99) as (engine, server):
         assert (engine.abilities.structure, engine.abilities.continuation) == ("structural_tag", "assistant")
         assert engine.max_positions == 99
@@ -152,7 +152,7 @@ def test_what_is_given_is_not_asked_for():
 
 
 @pytest.mark.parametrize("length", [None, "long", 16384.5])
-def test_a_window_that_is_no_number_is_the_usual_one(length):
+def test_window_that_is_not_an_integer_becomes_the_default(length):
     with engine_for(VLLM(), {**CARD, "max_model_len": length}) as (engine, _):
         assert engine.max_positions == 131072
 
@@ -160,7 +160,7 @@ def test_a_window_that_is_no_number_is_the_usual_one(length):
 ONE, TWO = {"data": [{"id": "a"}]}, {"data": [{"id": "a"}, {"id": "b"}, {"id": ""}, 5]}
 
 
-def test_the_model_is_the_one_named_or_the_only_one():
+def test_choose_model_returns_the_named_or_the_only_model():
     assert choose_model(ONE, None) == {"id": "a"}
     assert choose_model(TWO, "b") == {"id": "b"}
     with pytest.raises(InputError, match="name the model with --model; the server has: a, b$"):
@@ -170,16 +170,16 @@ def test_the_model_is_the_one_named_or_the_only_one():
 
 
 @pytest.mark.parametrize("listed", [{}, {"data": None}, {"data": []}, [], None])
-def test_a_server_that_lists_no_models_is_asked_for_the_one_named(listed):
+def test_choose_model_trusts_the_name_if_the_server_lists_none(listed):
     assert choose_model(listed, "hidden") == {"id": "hidden"}
     with pytest.raises(InputError, match="name the model with --model; the server has: no list of models"):
         choose_model(listed, None)
 
 
-# ── What is then sent and read ───────────────────────────────────────────────────────────────────
+# ── Requests and replies ───────────────────────────────────────────────────────────────────
 
 
-def test_a_call_is_held_to_the_pages_of_its_request():
+def test_call_is_constrained_to_the_pages_of_its_request():
     with engine_for(VLLM()) as (engine, server):
         engine.generate([CALL])
     body = server.asked[-1]
@@ -191,7 +191,7 @@ def test_a_call_is_held_to_the_pages_of_its_request():
 
 
 @pytest.mark.parametrize("may_call", [False, True])
-def test_free_text_cannot_hold_control_tokens_that_mean_something_else_here(may_call):
+def test_free_text_suppresses_misplaced_control_tokens(may_call):
     constraint = SelectCall((1, 2), 1, required=False) if may_call else None
     with engine_for(VLLM()) as (engine, server):
         engine.generate([Request(Conversation(PROMPT, PAGES), "c", constraint=constraint)])
@@ -202,8 +202,8 @@ def test_free_text_cannot_hold_control_tokens_that_mean_something_else_here(may_
     assert {int(key) for key in body["logit_bias"]} == {IDS[name] for name in set(IDS) - allowed}
 
 
-def test_with_a_tokenizer_replies_are_read_from_their_ids(small_checkpoint_dir):
-    """Text that only looks like a control token stays text, and what was generated goes into the next request as it is."""
+def test_reply_with_token_ids_is_read_from_them(small_checkpoint_dir):
+    """Text that only looks like a control token stays text, and generated ids enter the next request unchanged."""
     with engine_for(VLLM(), tokenizer=str(small_checkpoint_dir)) as (engine, _):
         encoder = engine.encoder
         assert encoder is not None
