@@ -47,18 +47,23 @@ REASONS: dict[str, ReasonInfo] = {
     "leaked_question": ReasonInfo("guard", False, "the question overlaps the benchmark"),
     "leaked_context": ReasonInfo("guard", False, "the context overlaps the benchmark"),
     "too_many_pages": ReasonInfo("render", False, "more pages than max_pages"),
+    "pages_too_long": ReasonInfo("render", False, "the pages alone exceed max_tokens"),
+    "unanswerable": ReasonInfo("judge", False, "the document does not answer the question"),
     "no_evidence": ReasonInfo("judge", False, "the judge needs evidence and the source marks none"),
     "no_relevant_pages": ReasonInfo("judge", False, "the judge found no necessary page"),
     "too_many_relevant": ReasonInfo("judge", False, "more necessary pages than max_relevant_pages"),
     "judge_unparsed": ReasonInfo("judge", False, "no clear YES or NO for a page, even after retries"),
-    "too_long_for_teacher": ReasonInfo("judge", False, "the request exceeds the teacher's context length"),
+    "too_long_for_teacher": ReasonInfo("judge", False, "the request exceeds the judge's context length"),
+    "retrieved_too_long": ReasonInfo("judge", False, "the pages and the retrieved text exceed max_tokens"),
     "judge_failed": ReasonInfo("judge", True, "the judge's teacher was unreachable or sent no usable reply"),
     "reason_failed": ReasonInfo("reason", True, "the reasoning teacher was unreachable or sent no usable reply"),
+    "reason_too_long": ReasonInfo("reason", False, "the request exceeds the reasoning teacher's context length"),
     "reason_empty": ReasonInfo("reason", False, "the teacher's reply was empty"),
     "reason_truncated": ReasonInfo("reason", False, "the teacher's reply hit its token limit"),
     "reason_refused": ReasonInfo("reason", False, "the teacher refused to answer"),
     "no_reasoning": ReasonInfo("reason", False, "the reply holds an answer but no reasoning"),
     "answer_differs": ReasonInfo("reason", False, "the teacher's answer differs from the gold answer"),
+    "trajectory_too_long": ReasonInfo("reason", False, "the finished trajectory exceeds max_tokens"),
     "nothing_to_quote": ReasonInfo("reason", False, "the template found no sentence that supports the answer"),
     "budget": ReasonInfo("reason", False, "the budget ended before this record"),
 }
@@ -111,6 +116,8 @@ class Sample:
     context: str
     answers: tuple[str, ...]
     kind: Kind = "extractive"
+    task: str = ""
+    """The benchmark task that poses the question; "" if there is none."""
     evidence: tuple[Evidence, ...] | None = None
     """None if the source marks no evidence; empty if no span is needed, as for unanswerable questions."""
     answerable: bool = True
@@ -147,6 +154,8 @@ class PageSpan:
     start: int
     end: int
     vision_tokens: int = 0
+    width_px: int = 0
+    height_px: int = 0
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,16 @@ class SourceSpec(Record):
     """Reject records whose gold answer does not occur in the context."""
     texts: str = ""
     """Folder of the text files that rows refer to: TriviaQA's evidence, NarrativeQA's stories."""
+    task: str = ""
+    """The benchmark task that poses the question: its instruction precedes the question, exactly as in evaluation.
+    Defaults to the task of a known source; `none` gives the bare question, which is the default of a table."""
+    order: Literal["file", "random"] = "file"
+    """`random` reads the rows in an order that depends on `seed`, so that `limit` and `target` draw a random sample. The
+    rows are spooled to a temporary file first."""
     limit: int | None = Field(None, ge=1)
-    """Maximum number of samples."""
+    """Maximum number of samples that are read."""
+    target: int | None = Field(None, ge=1)
+    """Number of records to keep. Once that many are written, the rest of the source is neither read nor judged."""
 
     @property
     def label(self) -> str:
@@ -67,6 +75,9 @@ class JudgeSpec(Record):
     """Number of retries after an unclear reply before the record is rejected."""
     max_relevant_pages: int = Field(0, ge=0)
     """Reject records with more necessary pages. 0: no limit."""
+    keep_unanswerable: bool = True
+    """Keep records that the document does not answer, with an empty selection. The paper keeps a record only if at least
+    one page is necessary."""
 
     @model_validator(mode="after")
     def _teacher_is_named(self) -> JudgeSpec:
@@ -83,10 +94,15 @@ class ReasonSpec(Record):
     teacher: TeacherSpec | None = None
     samples: int = Field(1, ge=1)
     """Maximum number of replies drawn for a record until one is correct."""
+    target: Literal["teacher", "gold"] = "teacher"
+    """The answer that the model learns: the teacher's own, which its reasoning leads to, or the gold answer that it
+    equals."""
+    correct_by: Literal["answer_type", "official"] = "answer_type"
+    """What decides whether an answer is correct: rules for its type, or the official metric of the source's task."""
     use_answer_judge: bool = False
     """Let the teacher decide whether an answer in other words has the same meaning."""
     min_rouge_l: float = Field(0.3, ge=0, le=1)
-    """Minimum ROUGE-L F1 of a correct summary."""
+    """Minimum ROUGE-L F1 of a correct summary, computed as LongBench does."""
     min_token_f1: float = Field(0.6, ge=0, le=1)
     """Minimum token F1 of a correct free answer."""
 
@@ -144,6 +160,11 @@ class BuildConfig(Record):
     style: str = "seer"
     """Name of the page style."""
     max_pages: int = Field(64, ge=1)
+    max_tokens: int = Field(0, ge=0)
+    """Longest trajectory that training accepts, in tokens. A longer one is rejected as early as its length is known, before
+    the next teacher call. 0: no limit."""
+    tokenizer: str = ""
+    """The checkpoint folder whose tokenizer counts `max_tokens`. If empty, a production tokenizer (tekken) counts."""
     validation_share: float = Field(0.0, ge=0, lt=1)
     """Fraction of documents in the validation split. All questions of a document fall into the same split."""
     embed_pages: bool = False

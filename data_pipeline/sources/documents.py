@@ -26,11 +26,9 @@ from data_pipeline.sources.adapting import (
     text_field,
     text_list,
 )
+from data_pipeline.sources.posing import NEXT_LINE_QUESTION, SUMMARY_QUESTION
 from data_pipeline.sources.rawfiles import Row
 from seer.teaching.template import UNANSWERABLE
-
-SUMMARY_QUESTION = "Write a one-page summary of the report."
-NEXT_LINE_QUESTION = "What is the next line of this code?"
 
 # ── Qasper ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
+from data_pipeline.sources.posing import posed_question
 from data_pipeline.steps.chance import chance
 from data_pipeline.steps.paging import pages_overlapping
 from data_pipeline.steps.reason import Reasoning, thoughts
@@ -69,7 +70,7 @@ def assemble(
 def _turns(
     form: str, sample: Sample, pages: Sequence[PageSpan], rounds: Sequence[tuple[int, ...]], reasoning: Reasoning
 ) -> Iterator[Turn]:
-    yield Turn(kind="prompt", text=sample.question, pages=tuple(page.number for page in pages))
+    yield Turn(kind="prompt", text=posed_question(sample), pages=tuple(page.number for page in pages))
     last_thought = reasoning.think
     if form == "without_retrieve":
         # Without retrieved text nothing separates the rounds, so one call selects all pages.

@@ -5,9 +5,13 @@
 | any but code | equal after normalisation (case, width, articles, punctuation, white space)     |
 | extractive   | the same date in another order, or the same yes or no as the first word         |
 | free         | token F1 of at least `min_token_f1`, with the same digits                       |
-| summary      | ROUGE-L F1 of at least `min_rouge_l`                                            |
+| summary      | LongBench's ROUGE-L F1 of at least `min_rouge_l`                                |
 | code         | the first line is equal except for white space                                  |
 | unanswerable | the answer states that the question cannot be answered                          |
+
+With `correct_by = "official"`, the metric of the source's benchmark task replaces the rules for extractive and free
+answers: a token F1 of 1 for short spans, which is their exact match up to the order of words, `min_token_f1` for free
+answers, and `min_rouge_l` where the metric is ROUGE-L. The next line of code must be equal, which is LCC's exact match.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from dataclasses import dataclass
 
 from data_pipeline.records import Sample
 from data_pipeline.settings import ReasonSpec
+from data_pipeline.sources.posing import metric_of
+from seer.evaluation.scoring.scorers import Metric, score_sample
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Match:
     answer: str
     """The gold answer in its original spelling."""
     rule: str
-    """The rule that matched: exact, meaning, token_f1, rouge_l, line or unanswerable."""
+    """The rule that matched: exact, meaning, token_f1, rouge_l, line or unanswerable, or the name of a metric."""
 
 
 def matching_answer(sample: Sample, given: str, spec: ReasonSpec) -> Match | None:
@@ -41,14 +47,42 @@ def matching_answer(sample: Sample, given: str, spec: ReasonSpec) -> Match | Non
     for gold in sample.answers:
         if normalise(given) and normalise(given) == normalise(gold):
             return Match(gold, "exact")
+    metric = metric_of(sample)
+    if spec.correct_by == "official" and metric is not None:
+        return _match_by_metric(sample, given, metric, spec)
     for gold in sample.answers:
         if sample.kind == "extractive" and (same_date(given, gold) or same_yes_no(given, gold)):
             return Match(gold, "meaning")
         if sample.kind == "free" and close_enough(given, gold, spec.min_token_f1):
             return Match(gold, "token_f1")
-        if sample.kind == "summary" and _rouge_l(given, gold) >= spec.min_rouge_l:
+        if sample.kind == "summary" and summary_score(given, gold) >= spec.min_rouge_l:
             return Match(gold, "rouge_l")
     return None
+
+
+def _match_by_metric(sample: Sample, given: str, metric: Metric, spec: ReasonSpec) -> Match | None:
+    """Return the gold answer with the highest score of the metric, if that reaches the minimum."""
+    if metric in (Metric.ROUGE_L, Metric.ROUGE_L_ZH):
+        minimum = spec.min_rouge_l
+    else:
+        minimum = 1.0 if sample.kind == "extractive" else spec.min_token_f1
+    scores = [score_sample(metric, given, [gold]).value for gold in sample.answers]
+    best = max(scores, default=0.0)
+    return Match(sample.answers[scores.index(best)], metric.value) if scores and best >= minimum else None
+
+
+def summary_score(given: str, gold: str) -> float:
+    """Return the ROUGE-L F1 of a summary as LongBench computes it, by words of Chinese where the gold summary is Chinese.
+
+    The texts keep their full stops: the metric compares sentence by sentence.
+    """
+    metric = Metric.ROUGE_L_ZH if is_chinese(gold) else Metric.ROUGE_L
+    return score_sample(metric, given, [gold]).value
+
+
+def is_chinese(text: str) -> bool:
+    """Return whether more than half of the word characters are Chinese."""
+    return not text.isascii() and len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))
 
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -108,9 +142,14 @@ def _tokens(text: str) -> list[str]:
 
 def same_line(given: str, gold: str) -> bool:
     """Return whether the first line of code, without Markdown fences and backticks, is equal except for white space."""
-    lines = [line for line in given.splitlines() if line.strip() and not line.strip().startswith("```")]
     expected = "".join(gold.split())
-    return bool(lines) and bool(expected) and "".join(lines[0].strip("`").split()) == expected
+    return bool(expected) and "".join(code_line(given).split()) == expected
+
+
+def code_line(given: str) -> str:
+    """Return the first line of code, with its indentation and without Markdown fences and backticks, or ""."""
+    lines = (line for line in given.splitlines() if line.strip() and not line.strip().startswith("```"))
+    return next(lines, "").strip("`")
 
 
 def states_unanswerable(text: str) -> bool:
@@ -119,9 +158,3 @@ def states_unanswerable(text: str) -> bool:
     from seer.reading.conversation import NOT_ANSWERABLE
 
     return NOT_ANSWERABLE.search(text) is not None
-
-
-def _rouge_l(given: str, gold: str) -> float:
-    from seer.evaluation.scoring.rouge import rouge_l
-
-    return rouge_l(" ".join(_tokens(given)), " ".join(_tokens(gold))).f1

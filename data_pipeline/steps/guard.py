@@ -22,7 +22,7 @@ import numpy as np
 
 from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import GuardSpec
-from data_pipeline.sources.documents import NEXT_LINE_QUESTION, SUMMARY_QUESTION
+from data_pipeline.sources.posing import FIXED_QUESTIONS
 from data_pipeline.sources.rawfiles import read_rows
 from data_pipeline.steps.ngrams import QUESTION_GRAM_CHARS, RollingHash, context_grams, letters, union, with_sentinel
 from seer.errors import DocumentNotFound, InputError
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _MIN_QUESTION_LETTERS = 12
 """Shorter questions, such as "Who wrote it?", occur everywhere and are not compared."""
-_FIXED_QUESTIONS = frozenset({NEXT_LINE_QUESTION, SUMMARY_QUESTION})
-"""Questions that an adapter asks about every document of its source; they are not compared either."""
 _EMBEDDED_QUESTION = re.compile(r"^(?:Question|Q|问题)[:：]\s*(.+)$", re.M)
 """A question inside a few-shot prompt, as in some LongBench tasks."""
 _VERSION = 1
@@ -117,7 +115,7 @@ class Overlap(NamedTuple):
     """Fractions, in [0, 1], of a sample's n-grams that occur in a benchmark."""
 
     question: float
-    """1 if the whole question occurs; 0 if it is too short or fixed."""
+    """1 if the whole question occurs; 0 if it is too short, or one that an adapter asks about every document."""
     context: float
 
 
@@ -133,7 +131,7 @@ class LeakageGuard:
 
     def overlaps(self, samples: Sequence[Sample]) -> list[Overlap]:
         """Return the overlap of each sample. One call for many samples is cheaper than many calls."""
-        questions = [letters("" if sample.question in _FIXED_QUESTIONS else sample.question) for sample in samples]
+        questions = [letters("" if sample.question in FIXED_QUESTIONS else sample.question) for sample in samples]
         hashes = RollingHash(questions)
         question_fractions = hashes.grams(QUESTION_GRAM_CHARS).fractions_in(self._question_grams, len(samples)).tolist()
         # Short questions have few n-grams, so the fraction alone says little about them: below the minimum length it

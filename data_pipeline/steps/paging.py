@@ -18,11 +18,22 @@ def layout_pages(style: PageStyle) -> Paginate:
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
         return tuple(
-            PageSpan(page.number, page.start, page.end, GLM_41V.tokens(page.width_px, page.height_px))
+            PageSpan(
+                page.number,
+                page.start,
+                page.end,
+                GLM_41V.tokens(page.width_px, page.height_px),
+                page.width_px,
+                page.height_px,
+            )
             for page in stream(text, style)
         )
 
     return paginate
+
+
+_NOMINAL_PX = (595, 842)
+"""A4 at 72 dpi: the size of pages that no layout measured."""
 
 
 def fixed_pages(page_chars: int) -> Paginate:
@@ -30,7 +41,9 @@ def fixed_pages(page_chars: int) -> Paginate:
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
         starts = range(0, max(1, len(text)), page_chars)
-        return tuple(PageSpan(n, start, min(start + page_chars, len(text))) for n, start in enumerate(starts, 1))
+        return tuple(
+            PageSpan(n, start, min(start + page_chars, len(text)), 0, *_NOMINAL_PX) for n, start in enumerate(starts, 1)
+        )
 
     return paginate
 

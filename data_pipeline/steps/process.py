@@ -21,6 +21,7 @@ from data_pipeline.steps.annotate import (
 )
 from data_pipeline.steps.assemble import assemble
 from data_pipeline.steps.chance import chance
+from data_pipeline.steps.lengths import LengthLimit
 from data_pipeline.steps.paging import Paginate, layout_pages
 from data_pipeline.steps.prepare import Item
 from data_pipeline.steps.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
@@ -44,6 +45,7 @@ class Process:
     paginate: Paginate
     judge: Judge
     reasoner: Reasoner
+    length_limit: LengthLimit
 
     async def __call__(self, sample: Sample) -> Outcome:
         """Process one sample.
@@ -60,6 +62,9 @@ class Process:
     async def _run(self, sample: Sample, pages: Sequence[PageSpan]) -> Outcome:
         if len(pages) > self.config.max_pages:
             raise Rejected("too_many_pages", f"{len(pages)} pages, {self.config.max_pages} allowed")
+        self.length_limit.check_pages(sample, pages)
+        if not sample.answerable and not self.config.judge.keep_unanswerable:
+            raise Rejected("unanswerable")
         with self._teacher_errors("judge"):
             relevance = await self._relevance(sample, pages)
         if isinstance(relevance, Rejection):
@@ -67,6 +72,7 @@ class Process:
         problem = self._page_problem(sample, relevance.pages)
         if problem is not None:
             return self._rejected(sample, pages, problem, relevance)
+        self.length_limit.check_retrieved(sample, pages, relevance.pages)
         with self._teacher_errors("reason"):
             reasoning = await self.reasoner(sample, pages, relevance.pages)
         if isinstance(reasoning, Reasoning):
@@ -136,6 +142,8 @@ class Process:
             seed=self.config.seed,
             judged_by="none" if not sample.answerable else self.judge.name,
         )
+        # The first form is the longest: the others leave out the retrieved text.
+        self.length_limit.check("trajectory_too_long", next(iter(trajectories.values())).turns, pages)
         return replace(self._outcome(sample, pages, relevance, reasoning.notes), trajectories=trajectories)
 
     def _rejected(
@@ -200,10 +208,14 @@ class Tools:
             self.ledger.close()
 
     def process(self, paginate: Paginate | None = None) -> Process:
-        """Return the process of the configuration. Raises InputError if the page style is unknown."""
+        """Return the process of the configuration.
+
+        Raises InputError if the page style is unknown, ModelError if `tokenizer` is unusable.
+        """
         config = self.config
         style = resolve_style(config.style)
-        return Process(config, style, paginate or layout_pages(style), self._judge(), self._reasoner())
+        limit = LengthLimit(config.max_tokens, config.tokenizer)
+        return Process(config, style, paginate or layout_pages(style), self._judge(), self._reasoner(), limit)
 
     def _judge(self) -> Judge:
         if "judge" in self.teachers:

@@ -15,27 +15,39 @@ from seer.teaching.verdicts import Message, strip_thinking
 _REASON_SYSTEM = (
     "You answer a question about a long document. You get the document, and again the text of those pages that matter. "
     "First think step by step between <think> and </think>, and refer to pages as image 1, image 2 and so on. Then "
-    "write the answer alone, after the word 'Answer:', as short as it can be. If the document does not answer the "
-    "question, write 'Answer: unanswerable'."
+    "write the answer alone, after the word 'Answer:'. If the document does not answer the question, write 'Answer: "
+    "unanswerable'."
 )
 _ANSWER_FORMS = {
-    "extractive": "Give the name, number, date or phrase alone, or yes or no.",
+    "extractive": "Give the name, number, date or phrase alone, or yes or no, as short as it can be.",
     "free": "Give the shortest complete answer; copy the document's words where you can.",
     "summary": "The answer is the whole summary, as flowing text.",
     "code": "The answer is exactly the next line of code, with its indentation, without any mark around it.",
 }
 
 
-def reason_messages(question: str, kind: str, context: str, selected: list[tuple[int, str]]) -> list[Message]:
+def reason_messages(
+    question: str, kind: str, context: str, selected: list[tuple[int, str]], summary_words: int = 0
+) -> list[Message]:
     """Return the messages that request reasoning and an answer. The gold answer is not an argument, so it cannot leak.
 
-    `kind` is the type of the answer; `selected` holds number and text of each necessary page. Untrusted text is escaped.
+    Args:
+        question: The question with the instruction of its task.
+        kind: The type of the answer.
+        context: The document.
+        selected: Number and text of each necessary page.
+        summary_words: Expected length of a summary; 0 leaves it open.
+
+    Untrusted text is escaped.
     """
+    form = _ANSWER_FORMS[kind]
+    if kind == "summary" and summary_words:
+        form += f" Write about {summary_words} words."
     pages = "\n".join(f"Text from image {number}: {CHAT_LITERALS.neutralise(text)}" for number, text in selected)
     user = (
         f"--- document begins ---\n{CHAT_LITERALS.neutralise(context)}\n--- document ends ---\n\n"
         f"--- pages that matter ---\n{pages or '(none)'}\n--- end of pages ---\n\n"
-        f"Question: {CHAT_LITERALS.neutralise(question)}\n{_ANSWER_FORMS[kind]}"
+        f"Question: {CHAT_LITERALS.neutralise(question)}\n{form}"
     )
     return [{"role": "system", "content": _REASON_SYSTEM}, {"role": "user", "content": user}]
 

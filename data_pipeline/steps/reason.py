@@ -1,7 +1,8 @@
 """Phase 2: write the reasoning between the retrieved text and the answer.
 
 `TeacherReasoner` asks a model that sees the question, the document and the selected pages, but never the gold answer. A
-reply is kept only if its answer equals a gold answer (`data_pipeline.steps.filter`).
+reply is kept only if its answer equals a gold answer (`data_pipeline.steps.filter`). The model learns the teacher's own
+answer, because that is the one its reasoning ends in; `reason.target = "gold"` replaces it by the gold answer.
 
 `TemplateReasoner` needs no model: it quotes, for each relevant page, the sentence with the evidence, and ends with the
 gold answer. Its records have the provenance `reason = template`, which distinguishes them from a model's thinking.
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from data_pipeline.records import PageSpan, Rejection, Sample
 from data_pipeline.settings import ReasonSpec
+from data_pipeline.sources.posing import SUMMARY_WORDS, posed_question
 from data_pipeline.steps.annotate import answer_spans
-from data_pipeline.steps.filter import matching_answer
+from data_pipeline.steps.filter import code_line, is_chinese, matching_answer
 from data_pipeline.steps.prompts import parse_reasoning, reason_messages, same_answer_messages
 from seer.teaching.relevance import is_too_long
 from seer.teaching.template import CHINESE, ENGLISH, quoted_lines, quoted_reasoning
@@ -69,20 +71,22 @@ class TeacherReasoner:
     ) -> Reasoning | Rejection:
         by_number = {page.number: page for page in pages}
         selected = [(number, sample.context[by_number[number].start : by_number[number].end]) for number in relevant]
-        messages = reason_messages(sample.question, sample.kind, sample.context, selected)
+        words = SUMMARY_WORDS.get(sample.task, 0)
+        messages = reason_messages(posed_question(sample), sample.kind, sample.context, selected, words)
         notes: Counter[str] = Counter()
         problem, detail = "reason_empty", ""
         for draw in range(self._spec.samples):
             reply = await self._teacher.ask(messages, draw=draw)
             notes["reason_replies"] += 1
             if reply.error:
-                reason = "too_long_for_teacher" if is_too_long(reply.error) else "reason_failed"
+                reason = "reason_too_long" if is_too_long(reply.error) else "reason_failed"
                 return sample.reject(reason, reply.error).with_notes(notes)
             parsed = parse_reasoning(reply.text, reply.think, reply.finish)
             if not parsed.problem:
                 gold = await self._gold_answer(sample, parsed.answer, notes)
                 if gold is not None:
-                    return Reasoning(parsed.think, gold, f"teacher:{self._teacher.spec.model}", dict(notes))
+                    answer = gold if self._spec.target == "gold" else own_answer(sample, parsed.answer)
+                    return Reasoning(parsed.think, answer, f"teacher:{self._teacher.spec.model}", dict(notes))
             reply_problem = parsed.problem or "answer_differs"
             notes[reply_problem] += 1
             # Of several bad replies, report a wrong answer first: it tells more about the record than a malformed reply.
@@ -104,6 +108,13 @@ class TeacherReasoner:
             return None
         notes["right_by_judge"] += 1
         return sample.answers[0]
+
+
+def own_answer(sample: Sample, given: str) -> str:
+    """Return the teacher's answer as the model learns it: without the Markdown around a line of code or a short answer."""
+    if sample.kind == "code":
+        return code_line(given)
+    return given if sample.kind == "summary" else given.strip().strip("*`").strip()
 
 
 class TemplateReasoner:
@@ -191,8 +202,3 @@ def _sentences(text: str, start: int, end: int, page: PageSpan) -> list[str]:
 def _words(text: str) -> set[str]:
     """Return words, and single characters of Chinese and Japanese, which do not separate words."""
     return set(re.findall(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9fff]+", text.casefold()))
-
-
-def is_chinese(text: str) -> bool:
-    """Return whether more than half of the word characters are Chinese."""
-    return not text.isascii() and len(re.findall(r"[\u4e00-\u9fff]", text)) * 2 > len(re.findall(r"\w", text))

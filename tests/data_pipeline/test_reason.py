@@ -148,7 +148,7 @@ def test_teacher_reasoner_never_sends_the_gold_answer(tmp_path: Path) -> None:
     assert f"Text from image 2: {sample.context[60:]}" in user_text(body)
     assert (body["temperature"], body["top_p"], body["top_k"]) == (0.7, 0.8, 20)
     assert isinstance(found, Reasoning)
-    assert (found.answer, found.made_by) == ("SECRET-GOLD", "teacher:big")
+    assert (found.answer, found.made_by) == ("secret gold", "teacher:big")
 
 
 def test_teacher_reasoner_draws_samples_until_one_is_correct(tmp_path: Path) -> None:
@@ -176,6 +176,7 @@ def test_teacher_reasoner_draws_samples_until_one_is_correct(tmp_path: Path) -> 
         (Say("<think>again and again", finish="length"), "reason_truncated"),
         (Say("<think>x</think>Answer: 7"), "answer_differs"),
         (Say(status=400, raw=b"bad"), "reason_failed"),
+        (Say(status=400, raw=b"maximum context length is 32768 tokens"), "reason_too_long"),
     ],
 )
 def test_teacher_reasoner_rejects_bad_reply_with_reason(tmp_path: Path, say: Say, reason: str) -> None:
@@ -195,8 +196,29 @@ def test_teacher_reasoner_with_answer_judge_accepts_paraphrase(tmp_path: Path) -
         assert isinstance(reason_with(tmp_path, server), Rejection)
         found = reason_with(tmp_path, server, use_answer_judge=True)
     assert isinstance(found, Reasoning)
-    assert found.answer == "212"
+    assert found.answer == "two hundred and twelve"
     assert found.notes["right_by_judge"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "gold", "reply", "answer"),
+    [
+        ("extractive", "Tamber", "the **tamber**.", "the **tamber**."),
+        ("extractive", "Tamber", "**tamber**", "tamber"),
+        ("code", "    return 1", "```python\n    return  1\n```", "    return  1"),
+        ("summary", "The agency spent more on roads.", "The agency spent more.", "The agency spent more."),
+    ],
+)
+def test_teacher_reasoner_target_is_own_answer_unless_gold_is_set(
+    tmp_path: Path, kind: Any, gold: str, reply: str, answer: str
+) -> None:
+    sample = replace(SAMPLE, kind=kind, answers=(gold,))
+    with serve(lambda body, n: Say(f"<think>x</think>Answer: {reply}")) as server:
+        own = reason_with(tmp_path, server, sample)
+        replaced = reason_with(tmp_path, server, sample, target="gold")
+    assert isinstance(own, Reasoning) and isinstance(replaced, Reasoning)
+    assert (own.answer, replaced.answer) == (answer, gold)
+    assert len(server.asked) == 1
 
 
 def test_template_reasoning_quotes_evidence() -> None:
