@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from seer.engines.base import Sample
+from seer.engines.base import Completion
 from seer.models.small import default_corpus, train_tokenizer
 from seer.protocol.encoding import Encoder
 from seer.rendering import png_bytes
@@ -44,6 +44,6 @@ def small_encoder() -> Encoder:
     return Encoder(train_tokenizer(default_corpus(), 2048))
 
 
-def error_text(generation: Sample) -> str:
+def error_text(generation: Completion) -> str:
     """The message of a failed generation; "" for one that did not fail."""
     return str(getattr(generation, "error", None) or "")

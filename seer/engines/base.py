@@ -160,7 +160,7 @@ class Request:
     constraint: Constraint | None = None
     sampling: Sampling = Sampling()
     n: int = 1
-    """Samples to draw from the same prompt. Sample i uses the seed `sampling.seed + i`, where the engine takes seeds."""
+    """Samples to draw from the same prompt. Completion i uses the seed `sampling.seed + i`, where the engine takes seeds."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of text as it is generated, without control tokens. An engine may ignore it."""
     on_control: Callable[[str], None] | None = None
@@ -184,7 +184,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Completion:
     """One continuation of a prompt."""
 
     parts: Parts = ()
@@ -209,10 +209,10 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Generation(Sample):
+class Generation(Completion):
     """The outcome of a request: its first sample, the others, the tokens it used, or the error that ended it."""
 
-    others: tuple[Sample, ...] = ()
+    others: tuple[Completion, ...] = ()
     """Samples 2 to n."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -228,7 +228,7 @@ class Generation(Sample):
         return cls(finish="error", error=error, seconds=seconds)
 
     @property
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[Completion, ...]:
         """All n samples."""
         return (self, *self.others)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from seer.engines.base import Chat, Generation, Request, Sample
+from seer.engines.base import Chat, Completion, Generation, Request
 from seer.engines.prompts import encode_prompt
 from seer.errors import SeerError
 from seer.protocol.call import render_call
@@ -99,7 +99,7 @@ class ScriptedEngine:
             seconds=time.perf_counter() - start,
         )
 
-    def _sample(self, request: Request, number: int) -> Sample:
+    def _sample(self, request: Request, number: int) -> Completion:
         """One reply of the script; the request it sees has the seed of this sample."""
         sampling = replace(request.sampling, seed=request.sampling.seed + number)
         text = self.script(replace(request, sampling=sampling, n=1))
@@ -115,7 +115,7 @@ class ScriptedEngine:
                 request.on_control(name)
             elif part and request.on_text:
                 request.on_text(part)
-        return Sample(tuple(parts), tuple(ids[:limit]), "stop" if len(ids) <= limit else "length")
+        return Completion(tuple(parts), tuple(ids[:limit]), "stop" if len(ids) <= limit else "length")
 
 
 def _byte_tokenizer() -> object:

@@ -13,7 +13,16 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from seer.engines.base import Conversation, Engine, Generation, Request, Sample, Sampling, SelectCall, split_reasoning
+from seer.engines.base import (
+    Completion,
+    Conversation,
+    Engine,
+    Generation,
+    Request,
+    Sampling,
+    SelectCall,
+    split_reasoning,
+)
 from seer.errors import EngineError, InputError, ProtocolError
 from seer.protocol.call import ParsedCall, parse_call_text
 from seer.protocol.control import CONTROL
@@ -189,7 +198,7 @@ def _call_text(generation: Generation) -> str:
     return "".join(name or neutralise(text) for name, text in generation.parts)
 
 
-def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Sample | None, Generation]:
+def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Completion | None, Generation]:
     """(the thinking before a call, the call); the call keeps the usage of both.
 
     The thinking is None, and the call is the whole generation, unless exactly one closed <think> block precedes the call.
@@ -205,12 +214,12 @@ def split_thought(generation: Generation, encoder: Encoder | None) -> tuple[Samp
     else:
         at = ids.index(encoder.control(CONTROL.open_call))
         before, after = ids[:at], ids[at:]
-    thought = Sample(generation.parts[:start], before)
+    thought = Completion(generation.parts[:start], before)
     return thought, replace(generation, parts=generation.parts[start:], ids=after)
 
 
 def _say_call(
-    state: ReadingState, thought: Sample | None, call: Generation, parsed: ParsedCall, allowed: _Pages
+    state: ReadingState, thought: Completion | None, call: Generation, parsed: ParsedCall, allowed: _Pages
 ) -> None:
     """Add a call, and the thinking before it, to the conversation.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.engines.base import ChatImage, Generation, Request, Sample, Sampling
+from seer.engines.base import ChatImage, Completion, Generation, Request, Sampling
 from seer.engines.hf.cache import growing_cache
 from seer.engines.hf.grammar import Grammars, TokenGate, longest_common_prefix
 from seer.engines.prompts import encode_prompt
@@ -312,7 +312,7 @@ def _joined(samples: Sequence[Generation]) -> Generation:
         return failed or first
     return replace(
         first,
-        others=tuple(Sample(sample.parts, sample.ids, sample.finish) for sample in others),
+        others=tuple(Completion(sample.parts, sample.ids, sample.finish) for sample in others),
         completion_tokens=sum(sample.completion_tokens for sample in samples),
         seconds=sum(sample.seconds for sample in samples),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
-from seer.engines.base import Chat, ChatImage, Conversation, Generation, JsonSchema, Request, Sample
+from seer.engines.base import Chat, ChatImage, Completion, Conversation, Generation, JsonSchema, Request
 from seer.engines.openai.bodies import body_key, chat_body, conversation_body, serialise
 from seer.engines.openai.http import ApiKey, Http, key_from_environment
 from seer.engines.openai.messages import Continuation, ImageFormat, chat_messages, data_url
@@ -184,7 +184,7 @@ class OpenAIEngine(BackgroundEngine[str]):
         more = await asyncio.gather(*(self._answer(_sample_request(request, number)) for number in numbers))
         return replace(
             first,
-            others=(*first.others, *(Sample(one.parts, one.ids, one.finish) for one in more)),
+            others=(*first.others, *(Completion(one.parts, one.ids, one.finish) for one in more)),
             prompt_tokens=first.prompt_tokens + sum(one.prompt_tokens for one in more),
             cached_tokens=first.cached_tokens + sum(one.cached_tokens for one in more),
             completion_tokens=first.completion_tokens + sum(one.completion_tokens for one in more),
@@ -290,7 +290,7 @@ class OpenAIEngine(BackgroundEngine[str]):
             completion_tokens=completion,
         )
 
-    def _sample(self, request: Request, choice: Any) -> Sample:
+    def _sample(self, request: Request, choice: Any) -> Completion:
         if isinstance(request.prompt, Chat) or isinstance(request.constraint, JsonSchema):
             schema = request.constraint.schema if isinstance(request.constraint, JsonSchema) else None
             return read_sample(choice, CHAT_LITERALS if isinstance(request.prompt, Chat) else GLM_LITERALS, schema)
@@ -302,11 +302,11 @@ class OpenAIEngine(BackgroundEngine[str]):
             if is_call and (close := self.encoder.control(CONTROL.close_call)) in written:
                 written = written[: written.index(close) + 1]  # the stop token after the call does not belong to it
             parts = tuple((name, restore(text)) for name, text in self.encoder.split(written))
-            return Sample(parts, tuple(written) if is_call else None, "length" if finish == "length" else "stop")
+            return Completion(parts, tuple(written) if is_call else None, "length" if finish == "length" else "stop")
         if not is_call:
             return read_sample(choice, GLM_LITERALS)
         parts = read_call(message.get("content") or "", message.get("tool_calls"))
-        return Sample(parts, None, "length" if finish == "length" else "stop")
+        return Completion(parts, None, "length" if finish == "length" else "stop")
 
 
 def _images(prompt: Conversation | Chat) -> list[ChatImage]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seer.engines.base import Parts, Sample
+from seer.engines.base import Completion, Parts
 from seer.engines.json_reply import read_json
 from seer.engines.scripted import parts_of_text
 from seer.errors import EngineError, RequestRefused
@@ -80,7 +80,7 @@ def check_finish(finish: str) -> None:
         raise RequestRefused("the server's content filter withheld the reply")
 
 
-def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> Sample:
+def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> Completion:
     """A free reply as a sample. Raises EngineError for a choice that cannot be read.
 
     literals: the spellings that were neutralised in the prompt.
@@ -90,7 +90,7 @@ def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> S
     message, finish = read_choice(choice)
     check_finish(finish)
     parts = read_text(message.get("content") or "", reasoning_of(message), literals)
-    sample = Sample(parts, None, "length" if finish == "length" else "stop")
+    sample = Completion(parts, None, "length" if finish == "length" else "stop")
     if schema is None or (found := read_json(sample.text, schema)) is None or found == sample.text:
         return sample
     thinking = ((CONTROL.open_think, ""), ("", sample.reasoning), (CONTROL.close_think, ""))

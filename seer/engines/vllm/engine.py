@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.engines.base import Generation, JsonSchema, Request, Sample, SelectCall
+from seer.engines.base import Completion, Generation, JsonSchema, Request, SelectCall
 from seer.engines.hf.engine import TextStream
 from seer.engines.prompts import EncodedPrompt, encode_prompt
 from seer.engines.vllm.runtime import VLLMRuntime, json_structure
@@ -112,7 +112,7 @@ class VLLMEngine(VLLMRuntime):
         first, *others = await asyncio.gather(*(self._call_or_answer(one, prompt, call) for one in alone))
         return replace(
             first,
-            others=tuple(Sample(other.parts, other.ids, other.finish) for other in others),
+            others=tuple(Completion(other.parts, other.ids, other.finish) for other in others),
             completion_tokens=first.completion_tokens + sum(other.completion_tokens for other in others),
         )
 
@@ -169,14 +169,14 @@ class VLLMEngine(VLLMRuntime):
             completion_tokens=sum(map(len, written.values())),
         )
 
-    def _sample(self, written: list[int], finish: str, *, is_call: bool) -> Sample:
+    def _sample(self, written: list[int], finish: str, *, is_call: bool) -> Completion:
         if finish not in ("stop", "length"):
             raise EngineError(f"vLLM ended the request with '{finish}'", retryable=True)
         kept, close = written, self.encoder.control(CONTROL.close_call)
         if is_call and close in written:
             # the grammar lets a stop token follow, which must not enter the conversation
             kept, finish = written[: written.index(close) + 1], "stop"
-        return Sample(tuple(self.encoder.split(kept)), tuple(kept), "stop" if finish == "stop" else "length")
+        return Completion(tuple(self.encoder.split(kept)), tuple(kept), "stop" if finish == "stop" else "length")
 
     # ── Sampling ─────────────────────────────────────────────────────────────────────────────────
 

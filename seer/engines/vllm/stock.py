@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seer.engines.base import Chat, Finish, Generation, JsonSchema, Message, Request, Sample
+from seer.engines.base import Chat, Completion, Finish, Generation, JsonSchema, Message, Request
 from seer.engines.scripted import parts_of_text
 from seer.engines.vllm.runtime import VLLMRuntime, json_structure
 from seer.engines.vllm.start import check_version
@@ -126,7 +126,7 @@ def as_template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return rendered
 
 
-def read_sample(text: str, finish: str) -> Sample:
+def read_sample(text: str, finish: str) -> Completion:
     """A sample from a reply's text: thinking tags become control parts, quoted text is restored.
 
     Raises EngineError if vLLM ended the request in any other way than by a stop or the token limit.
@@ -134,4 +134,4 @@ def read_sample(text: str, finish: str) -> Sample:
     if finish not in ("stop", "length"):
         raise EngineError(f"vLLM ended the request with '{finish}'", retryable=True)
     ended: Finish = "stop" if finish == "stop" else "length"
-    return Sample(tuple((name, CHAT_LITERALS.restore(part)) for name, part in parts_of_text(text)), None, ended)
+    return Completion(tuple((name, CHAT_LITERALS.restore(part)) for name, part in parts_of_text(text)), None, ended)
