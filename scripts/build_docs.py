@@ -13,10 +13,11 @@ from types import ModuleType
 
 PACKAGES = ("seer", "train", "data_pipeline")
 ELSEWHERE = ("seer.evaluation.harness.model", "train.adapters.verl")
-"""Parts of other programs (lm-evaluation-harness, verl), which need not be installed here."""
+"""Modules that import other programs (lm-evaluation-harness, verl), which may not be installed."""
 
 
 def main() -> None:
+    """Build the reference into the folder given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
@@ -35,7 +36,10 @@ def main() -> None:
 
 
 def open_up(package: ModuleType) -> None:
-    """pdoc shows of a package what `__all__` names and is there: add its modules, import what is imported at first use."""
+    """Prepare a package for pdoc: import names that load on first use, and add its modules to `__all__`.
+
+    pdoc only documents names of `__all__` that exist.
+    """
     if names := getattr(package, "__all__", None):
         for name in names:
             setattr(package, name, getattr(package, name))

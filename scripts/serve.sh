@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Serve a checkpoint to any OpenAI client.
-#   bash scripts/serve.sh CHECKPOINT                           vLLM in the server's own process, port 8080
-#   REPLICAS=2 bash scripts/serve.sh CHECKPOINT                two `vllm serve`, one a GPU, and `seer serve` before them
-#   bash scripts/serve.sh CHECKPOINT --server-option max_pages=200    further options go to `seer serve`
-# Keys: SEER_SERVER_KEYS=key,key. Arguments of vLLM with replicas: VLLM_ARGS="--max-model-len 65536".
+#   bash scripts/serve.sh CHECKPOINT                           vLLM in the server's process, port 8080
+#   REPLICAS=2 bash scripts/serve.sh CHECKPOINT                two vLLM servers, one per GPU, behind `seer serve`
+#   bash scripts/serve.sh CHECKPOINT --server-option max_pages=200    further options are passed to `seer serve`
+# SEER_SERVER_KEYS=key,key sets API keys. VLLM_ARGS="--max-model-len 65536" passes arguments to the vLLM replicas.
 set -euo pipefail
-model="${1:?the folder of a checkpoint}"
+model="${1:?pass the folder of a checkpoint}"
 shift
 replicas="${REPLICAS:-0}"
 if [ "$replicas" -eq 0 ]; then
@@ -28,7 +28,7 @@ for ((n = 0; n < replicas; n++)); do
 done
 for ((n = 0; n < replicas; n++)); do
   until curl --silent --fail --output /dev/null "http://127.0.0.1:$((first_port + n))/health"; do
-    kill -0 "${pids[$n]}" 2>/dev/null || { echo "error: vllm serve number $n ended before it was ready" >&2; exit 1; }
+    kill -0 "${pids[$n]}" 2>/dev/null || { echo "error: vLLM server $n ended before it was ready; its output is above" >&2; exit 1; }
     sleep 1
   done
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Test the road through verl in an environment of its own: verl's versions of transformers and ours differ.
-#   bash scripts/test_verl.sh [FOLDER]        the environment is made in FOLDER (.venv-verl) and kept
+# Test training through verl in a separate environment, because verl needs other versions of transformers.
+#   bash scripts/test_verl.sh [FOLDER]        creates the environment in FOLDER (default .venv-verl) and keeps it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-.venv-verl}

@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM=false
 seed="${1:-0}"
 runs=runs/miniature
 
-train() { # stage, run folder, further settings
+train() { # arguments: stage, run folder, further settings
   [ -d "$2/model" ] && return
   echo "$2: $(sed -n 's/^# The miniature, stage . of 9: //p' "configs/miniature-$1.toml")"
   seer-train run "configs/miniature-$1.toml" --set "out=$2" --set "seed=$seed" "${@:3}"

@@ -1,14 +1,15 @@
-"""How well the data pipeline uses a teacher, how fast and flat it runs, what a kill costs it, and how it scales over Ray.
+"""Measure the data pipeline: how well it uses a teacher, its speed and memory, the cost of kills, and scaling with Ray.
 
     python scripts/bench/bench_data.py [--quick]
 
-Four measurements, each in processes of their own:
-- teacher: a scripted server with 50 ms latency, 64 calls at once, against the ideal rate of 64 / 0.05 = 1,280 calls/s;
+Four measurements, each in separate processes:
+- teacher: a scripted server with 50 ms latency and 64 calls at once, compared with the ideal rate of 64 / 0.05 = 1,280
+  calls/s;
 - records: synthetic records through load → guard → assemble → shard, 10 thousand and a million (100 thousand with
-  --quick), on pages of fixed length: the layout is measured apart, in bench_render;
-- kills: a build with teachers, killed with SIGKILL at twenty random moments, must end with an undisturbed build's bytes
-  and repeat no call that its ledger had;
-- ray: the same build with the layout over Ray with one and two workers; the bytes must equal the local runner's.
+  --quick). Pages have a fixed length, because bench_render measures the layout;
+- kills: a build with teachers that is killed with SIGKILL at twenty random moments must write the same bytes as an
+  undisturbed build, and must repeat no call that its ledger contains;
+- ray: the same build, with layout, in Ray with one and two workers; the bytes must equal those of the local runner.
 
 The last line is JSON.
 """
@@ -47,7 +48,7 @@ WORDS = (
 
 
 def write_records(path: Path, count: int, chars: int) -> Path:
-    """Records whose answer stands once in a text of about `chars` characters."""
+    """Write records whose answer occurs once in a text of about `chars` characters."""
     generator = random.Random(count)
     with path.open("w") as file:
         for n in range(count):
@@ -88,13 +89,13 @@ def run_child(*arguments: str) -> dict[str, Any]:
     out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"the measurement {' '.join(arguments[:1])} ended with {process.returncode}")
-    # Ray writes lines of its own
+    # Ray prints further lines.
     result: dict[str, Any] = json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
     return result
 
 
 def build_in_child(values: str, pages: str) -> None:
-    """Run one build; print its time, records and peak memory."""
+    """Run one build and print its time, records and peak memory."""
     from data_pipeline.build import build
     from data_pipeline.settings import BuildConfig
     from data_pipeline.steps.paging import fixed_pages
@@ -118,8 +119,7 @@ def write_settings(folder: Path, name: str, values: dict[str, Any]) -> str:
 
 
 def measure_teacher(folder: Path, quick: bool) -> dict[str, Any]:
-    """Calls per second over the span in which calls were made, against the ideal; how long the teacher really took, and
-    how many calls it had before it on average."""
+    """Return the rate of calls, the ideal rate, the teacher's measured latency, and its mean number of calls in flight."""
     records = write_records(folder / "teacher.jsonl", 2000 if quick else 6000, 3 * PAGE_CHARS)
     teacher = TeacherProcess(LATENCY_S)
     judged = {"judge": teachers(teacher.base_url)["judge"]}
@@ -141,7 +141,7 @@ def measure_teacher(folder: Path, quick: bool) -> dict[str, Any]:
 
 
 def measure_records(folder: Path, count: int) -> dict[str, Any]:
-    """Records per second of processor time, and peak memory."""
+    """Return records per second of processor time, and peak memory."""
     records = write_records(folder / f"records-{count}.jsonl", count, 600)
     bench = write_records(folder / "benchmark.jsonl", 200, 2000)
     guarded = settings(records, folder / f"r{count}", guard={"benchmark": str(bench), "max_question_overlap": 1.0})
@@ -151,7 +151,7 @@ def measure_records(folder: Path, count: int) -> dict[str, Any]:
 
 
 def measure_kills(folder: Path) -> dict[str, Any]:
-    """Twenty kills at random moments, then a run to the end."""
+    """Kill a build at twenty random moments, then let it finish; return what it repeated and whether its bytes are equal."""
     records = write_records(folder / "kills.jsonl", 400, 2 * PAGE_CHARS)
     teacher = TeacherProcess(0.02)
     few = teachers(teacher.base_url, concurrency=8)
@@ -165,7 +165,7 @@ def measure_kills(folder: Path) -> dict[str, Any]:
     while kills < 20:
         process = child("build", values, "fixed")
         before = ledger.stat().st_size if ledger.exists() else 0
-        # from its start-up to the middle of its calls
+        # The kill comes between start-up and the middle of the calls.
         wanted = generator.choice((0, 1, 3000, 9000, 20_000))
         deadline = time.monotonic() + 30
         while process.poll() is None and (ledger.stat().st_size if ledger.exists() else 0) < before + wanted:
@@ -201,7 +201,7 @@ def ledger_keys(path: Path) -> set[str]:
 
 
 def set_bytes(out: Path) -> dict[str, str]:
-    """Digest of every file that makes up a set."""
+    """Return the digest of every file of a set."""
     return {
         str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))
@@ -210,7 +210,7 @@ def set_bytes(out: Path) -> dict[str, str]:
 
 
 def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
-    """Records per second with one and two workers, start-up apart; None without Ray."""
+    """Return records per second with one and two workers, without start-up; None without Ray."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -223,7 +223,7 @@ def measure_ray(folder: Path, quick: bool) -> dict[str, Any] | None:
 
 
 def ray_in_child(values: str) -> None:
-    """Builds with one and with two workers, in one Ray; print the records per second of each."""
+    """Build with one and with two workers in one Ray, and print the records per second of each."""
     from data_pipeline.build import build
     from data_pipeline.settings import BuildConfig
     from seer.config import build_config
@@ -241,7 +241,7 @@ def ray_in_child(values: str) -> None:
     timed(2, 8, "warm")
     rates = {}
     for workers in (1, 2):
-        # workers take their time to start, alike for few records and for many: the difference counts
+        # Start-up takes equally long for few and for many records, so the difference excludes it.
         few_s, few = timed(workers, 8 * workers, f"few{workers}")
         all_s, every = timed(workers, None, str(workers))
         rates[str(workers)] = (every - few) / (all_s - few_s)
@@ -249,6 +249,7 @@ def ray_in_child(values: str) -> None:
 
 
 def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
+    """Yield the lines of the table."""
     teacher, small, big, kills, ray = (results[name] for name in ("teacher", "small", "big", "kills", "ray"))
     growth = big["cpu_s"] / big["records"] / (small["cpu_s"] / small["records"])
     rows = [
@@ -282,11 +283,12 @@ def lines_of(results: dict[str, Any], large: int) -> Iterator[str]:
 
 
 def main() -> None:
+    """Run the measurements and print the table and the last line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--quick", action="store_true", help="under two minutes: 100 thousand records in place of a million"
+        "--quick", action="store_true", help="under two minutes: 100 thousand records instead of a million"
     )
-    parser.add_argument("--only", default="", help="some of teacher, records, kills, ray, with commas")
+    parser.add_argument("--only", default="", help="some of teacher, records, kills, ray, separated by commas")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -1,13 +1,13 @@
-"""How fast the reading core is, and what it saves.
+"""Measure the speed of reading, and the tokens it saves.
 
     python scripts/bench/bench_reading.py [--quick] [--data ../shared/data/longbench/samples]
 
-1. Stage 2 of a conversation over 6 pages with a small real model: share of stage-1 positions reused, and its time to
-   first token beside stage 1's.
+1. The second stage of a conversation over 6 pages with a small model: the fraction of positions that it reuses from the
+   first stage, and its time to first token compared with the first.
 2. Encoding 1,000 trajectories of 8k tokens.
-3. Token table: mode `auto` over real LongBench records, BM25 selecting 1.59 pages on average, text counted by tekken.
+3. Prompt tokens in mode `auto` over LongBench records; BM25 selects 1.59 pages on average, and tekken counts text.
 
-Prints tables and, last, one JSON line. Without real records the last three keys are null.
+Prints tables and, as the last line, JSON. Without LongBench records the last three keys are null.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 MEAN_PAGES = 1.59
-"""The paper's model selects this many pages a question (section 6.4)."""
+"""Mean number of pages that the paper's model selects for a question (section 6.4)."""
 STYLES = ("seer", "dense", "auto")
 QUICK_RECORDS = 2
 """Records of each task with --quick."""
 
 
 def main() -> None:
+    """Run all three parts and print the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the same keys in under 50 s")
     parser.add_argument(
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def bench_stages(repeats: int) -> dict[str, float]:
-    """Medians over `repeats` distinct documents; each is asked cold, with one token generated in each stage."""
+    """Return medians over `repeats` documents that no cache contains, with one generated token in each stage."""
     from seer.engines.base import Conversation, Request, Sampling
     from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
@@ -91,7 +92,7 @@ def bench_stages(repeats: int) -> dict[str, float]:
 
 
 def bench_encoding(count: int) -> dict[str, float]:
-    """Encode `count` conversations of about 8k tokens on one thread; scaled to 1,000."""
+    """Encode `count` conversations of about 8k tokens on one thread, and return the seconds scaled to 1,000."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from seer.models.small import default_corpus, train_tokenizer
     from seer.protocol.encoding import Encoder
@@ -128,10 +129,11 @@ def bench_encoding(count: int) -> dict[str, float]:
     return {"encode_1000_s": round(seconds, 2)}
 
 
-# ── 3. What pictures save ────────────────────────────────────────────────────────────────────────
+# ── 3. Tokens saved ──────────────────────────────────────────────────────────────────────────────
 
 
 def bench_compression(data: Path, limit: int | None) -> dict[str, float | int | None]:
+    """Print the ratio of each task and style, and return the means. `limit`: records of each task."""
     if not data.is_dir():
         print(f"\nNo records at {data}: the token table is left out")
         return {"compression_mean": None, "compression_mean_best": None, "records_over_text": None}
@@ -152,10 +154,10 @@ def bench_compression(data: Path, limit: int | None) -> dict[str, float | int | 
 
 
 def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, float], int]:
-    """({task: full-text tokens / prompt tokens}, records whose prompt exceeds the full text).
+    """Return ({task: full-text tokens / prompt tokens}, number of records whose prompt exceeds the full text).
 
     The ratio of a task is that of its means, as in the paper's Table 2. Page budgets alternate between 1 and 2 so that
-    their mean is 1.59, in each style's own pages.
+    their mean is 1.59, counted in the pages of each style.
     """
     from seer.engines.scripted import ScriptedEngine, oracle_script
     from seer.models.counting import tekken_encoder
@@ -185,7 +187,7 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
 
 
 def filler(seed: int, characters: int) -> str:
-    """Prose that differs from seed to seed: the sample's sentences in another order."""
+    """Return prose that differs by seed: sentences of the sample text in random order."""
     import random
 
     from seer.models.small import SAMPLE_PATH

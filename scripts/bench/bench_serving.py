@@ -1,15 +1,15 @@
-"""How fast serving is, what its caches save, and whether it stays right under load. Real vLLM, a small untrained model.
+"""Measure serving: its speed, the effect of its caches, and its correctness under load. vLLM with a small untrained model.
 
     python scripts/bench/bench_serving.py [--quick] [--server]
 
-1. Conversations a second through our loop at rising concurrency, latencies, share of second stages served from the cache.
-   Beside it (c) the same prompts fed to vLLM with no loop around it.
-   Conversations that reason at length at 16 against (a) transformers' generate, one request at a time.
-2. Time to the first token of a second stage with the caches warm, and (b) with them emptied, as independent requests.
-3. A soak: every conversation checks that it was given its own pages; memory before and after.
-4. --server (and always without --quick): the openai engine against `vllm serve`.
+1. Conversations per second through our loop at rising concurrency, their latencies, and the fraction of second stages
+   that the cache serves. For comparison: (c) the same prompts passed to vLLM directly.
+   Conversations with long reasoning, 16 at once, compared with (a) transformers' generate, one request at a time.
+2. Time to the first token of a second stage with warm caches, and (b) with emptied caches, as for independent requests.
+3. A load test: every conversation checks that it received its own pages; memory before and after.
+4. With --server, and always without --quick: the openai engine with `vllm serve`.
 
-Works without a GPU (scripts/install_vllm_cpu.sh). Prints tables and, last, one JSON line.
+Works without a GPU (scripts/install_vllm_cpu.sh). Prints tables and, as the last line, JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from serving_roads import (
+from serving_paths import (
     REASONING_TOKENS,
     Run,
     converse_all,
@@ -42,25 +42,27 @@ if TYPE_CHECKING:
     from seer.schema import Answer, Document
 
 COMPARED = 16
-"""The concurrency at which the roads are compared."""
+"""The concurrency at which the paths are compared."""
 WARM_UP_ROUNDS = 2
-"""Not counted: on a CPU every number of tokens in a step is prepared for when it first comes up."""
+"""Not counted: on a CPU, vLLM prepares for each number of tokens in a step when it first occurs."""
 STAGE2_PAGES = 10
-"""Few for a real document, whose second stage gains more."""
+"""Fewer than in a real document, whose second stage gains more."""
 
 
 @dataclass(frozen=True)
 class Size:
+    """How many conversations each part of the bench runs."""
+
     concurrency: dict[int, int]
     """Conversations at each level."""
     rounds: int
-    """Of our loop and of vLLM alone, in turns."""
+    """Rounds of our loop and of vLLM alone, in turns."""
     compared: int
-    """Conversations of each run that is compared with another."""
+    """Conversations in each of two compared runs."""
     reasoned: int
-    """Conversations that reason at length, through our loop, and"""
+    """Conversations with long reasoning through our loop."""
     sequential: int
-    """one at a time through transformers."""
+    """Conversations with long reasoning through transformers, one at a time."""
     stage2: int
     soak: int
 
@@ -70,6 +72,7 @@ FULL = Size({1: 16, 4: 48, 16: 128, 64: 256}, rounds=5, compared=64, reasoned=96
 
 
 def main() -> None:
+    """Run all parts and print the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the same keys in under 4 minutes")
     parser.add_argument("--server", action="store_true", help="also start `vllm serve` and read through it")
@@ -87,18 +90,19 @@ def main() -> None:
 
 
 def bench_in_process(model: str, size: Size) -> dict[str, Any]:
+    """Run parts 1 to 3 with vLLM in this process and return their figures."""
     from seer.engines.vllm.engine import VLLMEngine
 
     sequential = bench_sequential(model, size.sequential)
     started = time.perf_counter()
-    # compiled, as on a GPU; a small cache of prepared pages fills up soon, so that the soak sees growth that is not the cache's
+    # Compiled, as on a GPU. A small cache of prepared pages fills early, so that the load test does not measure its growth.
     engine = VLLMEngine(model, max_model_len=8192, mm_processor_cache_gb=0.1, enforce_eager=False)
     print(
         f"vLLM {engine.version} started in {time.perf_counter() - started:.0f} s; cache blocks of {engine.block_tokens} tokens"
     )
     try:
         runs, overhead = bench_loop(engine, size)
-        # as transformers' first conversation is not counted, neither are these
+        # These do not count, as the first conversation of transformers does not count.
         engine.run(converse_all(engine, documents(COMPARED, 640_000, small=True), COMPARED, REASONING_TOKENS))
         reasoned = documents(size.reasoned, 650_000, small=True)
         reasoning = engine.run(converse_all(engine, reasoned, COMPARED, REASONING_TOKENS))
@@ -106,7 +110,7 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
         soak = bench_soak(engine, size.soak)
     finally:
         engine.close()
-    # an untrained model may stop early: what counts is what was written, in conversations of full length
+    # An untrained model may stop early, so written tokens are converted to conversations of full length.
     written = sum(answer.trace[-1].usage.completion for answer in reasoning.answers)
     rate = written / REASONING_TOKENS / reasoning.seconds
     against = rate / sequential
@@ -128,8 +132,8 @@ def bench_in_process(model: str, size: Size) -> dict[str, Any]:
 
 
 def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
-    """A run at each concurrency, and how much slower than vLLM alone our loop is at `COMPARED`, the median of rounds."""
-    engine.run(converse_all(engine, documents(2, 900_000), 2))  # what is compiled or allocated once
+    """Return a run at each concurrency, and the overhead of our loop over vLLM alone at `COMPARED`, a median of rounds."""
+    engine.run(converse_all(engine, documents(2, 900_000), 2))  # for what is compiled or allocated once
     print("\n  at once  conversations/s   p50 s   p95 s   second stage from cache")
     runs = {}
     for level, count in size.concurrency.items():
@@ -139,7 +143,7 @@ def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
         print(f"  {level:7d}  {run.rate:15.2f}  {p50:6.2f}  {p95:6.2f}   {hit:.1%}")
     asked = documents(size.compared, 500_000)
     alone, overheads = [], []
-    for number in range(WARM_UP_ROUNDS + size.rounds):  # in turns, so that a busy machine slows both
+    for number in range(WARM_UP_ROUNDS + size.rounds):  # In turns, so that a busy machine slows both.
         forget_everything(engine)
         run = engine.run(converse_all(engine, asked, COMPARED))
         forget_everything(engine)
@@ -157,14 +161,14 @@ def bench_loop(engine: VLLMEngine, size: Size) -> tuple[dict[int, Run], float]:
 
 
 def hit_rate(answers: Sequence[Answer], block_tokens: int) -> float:
-    """Of the second stages' tokens that the first stages computed and that fill whole blocks: the share that was cached."""
+    """Return the cached fraction of the second stages' tokens that the first stages computed and that fill whole blocks."""
     cached = possible = 0
     for answer in answers:
         call = next((step for step in answer.trace if step.name == "select"), None)
         later = [step for step in answer.trace if step.name in ("reason", "answer") and step.usage.prompt]
         if call is None or not later:
             continue
-        # the stop token behind the call is drawn but never fed
+        # The stop token after the call is drawn, but never fed to the model.
         shared = (call.usage.prompt + call.usage.completion - 2) // block_tokens * block_tokens
         possible += shared
         cached += min(later[0].usage.cached, shared)
@@ -175,7 +179,10 @@ def hit_rate(answers: Sequence[Answer], block_tokens: int) -> float:
 
 
 def bench_stage2(engine: VLLMEngine, count: int) -> float:
-    """Median time to the first token of a second stage over `STAGE2_PAGES` pages, caches emptied over caches warm."""
+    """Return the time to first token of a second stage over `STAGE2_PAGES` pages with emptied caches over that with warm ones.
+
+    Both are medians.
+    """
     from dataclasses import replace
 
     run = engine.run(converse_all(engine, documents(count, 700_000, pages=STAGE2_PAGES), 1))
@@ -196,11 +203,11 @@ def bench_stage2(engine: VLLMEngine, count: int) -> float:
     return emptied / warm
 
 
-# ── 3. The soak ──────────────────────────────────────────────────────────────────────────────────
+# ── 3. The load test ─────────────────────────────────────────────────────────────────────────────
 
 
 def bench_soak(engine: VLLMEngine, count: int) -> dict[str, Any]:
-    """Many conversations over small pages, in batches. Growth is measured after a fifth of them, when caches are full."""
+    """Read many small documents in batches. Memory growth is measured from a fifth of them on, when caches are full."""
     lost = invalid = done = 0
     before = 0
     batch = 50
@@ -215,20 +222,20 @@ def bench_soak(engine: VLLMEngine, count: int) -> dict[str, Any]:
             before = resident_bytes()
     growth = resident_bytes() / before - 1
     print(
-        f"\nSoak: {done} conversations, {lost} lost or mixed up, {invalid} invalid; memory {before / 1e6:.0f} MB {growth:+.1%}"
+        f"\nLoad test: {done} conversations, {lost} lost or mixed up, {invalid} invalid; memory {before / 1e6:.0f} MB {growth:+.1%}"
     )
     return {"soak_growth": round(growth, 4), "lost_answers": lost, "invalid": invalid}
 
 
 def given_its_own_pages(document: Document, answer: Answer) -> bool:
-    """Did this conversation get an answer, from the exact text of the pages that it selected in its own document?"""
+    """Return whether the answer comes from the exact text of the pages that were selected in this document."""
     excerpts = [excerpt for step in answer.trace for excerpt in step.excerpts]
     replied = bool(answer.trace) and answer.trace[-1].name in ("reason", "answer")
     return replied and [e.text for e in excerpts] == [document.page(n).text for n in answer.selected_pages]
 
 
 def resident_bytes() -> int:
-    """Memory of this process and of those it started."""
+    """Return the memory of this process and its child processes."""
     import gc
 
     import psutil
@@ -242,10 +249,10 @@ def resident_bytes() -> int:
 
 
 def bench_sequential(model: str, count: int) -> float:
-    """Reasoning conversations a second with transformers' own generate: both stages anew, as many new tokens, no shared cache.
+    """Return conversations with long reasoning per second with transformers' generate, without a cache between stages.
 
-    Measured before vLLM is there, on one core and on all, and the better counts: where others use the machine too, threads
-    that wait for each other are slower than one alone.
+    Measured before vLLM starts, on one core and on all cores; the better result counts. On a busy machine, threads that
+    wait for each other are slower than one thread.
     """
     import torch
 
@@ -263,11 +270,11 @@ def bench_sequential(model: str, count: int) -> float:
     return rates[best]
 
 
-# ── 4. A server of vLLM's own ────────────────────────────────────────────────────────────────────
+# ── 4. Through vLLM's server ─────────────────────────────────────────────────────────────────────
 
 
 def bench_server(model: str, size: Size) -> None:
-    """The same loop through `vllm serve` and HTTP."""
+    """Read through `vllm serve` and HTTP with the same loop, and print the result."""
     from seer.engines.openai.engine import OpenAIEngine
     from seer.engines.vllm.serve import serving
 
@@ -288,6 +295,7 @@ def bench_server(model: str, size: Size) -> None:
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile."""
     ordered = sorted(seconds)
     at: Callable[[float], float] = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))]  # noqa: E731
     return at(0.5), at(0.95)

