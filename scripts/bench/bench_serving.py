@@ -221,9 +221,8 @@ def bench_soak(engine: VLLMEngine, count: int) -> dict[str, Any]:
         if not before and done >= count // 5:
             before = resident_bytes()
     growth = resident_bytes() / before - 1
-    print(
-        f"\nLoad test: {done} conversations, {lost} lost or mixed up, {invalid} invalid; memory {before / 1e6:.0f} MB {growth:+.1%}"
-    )
+    memory = f"memory {before / 1e6:.0f} MB {growth:+.1%}"
+    print(f"\nLoad test: {done} conversations, {lost} lost or mixed up, {invalid} invalid; {memory}")
     return {"soak_growth": round(growth, 4), "lost_answers": lost, "invalid": invalid}
 
 
