@@ -1,4 +1,4 @@
-"""Text baselines without a chat template, where the benchmark says so, and nowhere else."""
+"""Text baselines without a chat template, only for the tasks for which the benchmark requires it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record(task: str) -> LongBenchRecord:
 
 
 def prompts(system: str, mode: str, out) -> dict[str, Turn]:
-    """The first turn that each task's input was asked with."""
+    """Return the first turn of each task's input."""
     engine = ScriptedEngine(encoder=small_encoder())
     reading = ReadingSystem(system, Reader(engine, policy=ReadingPolicy(mode=mode)), "seer")
     records = [record(name) for name in LONGBENCH.tasks]
@@ -41,18 +41,18 @@ def prompts(system: str, mode: str, out) -> dict[str, Turn]:
     return firsts
 
 
-def test_the_benchmarks_six_tasks_are_continued_as_they_stand(tmp_path):
-    asked = prompts("text", "text", tmp_path)
-    assert set(asked) == set(LONGBENCH.tasks)
-    assert {name for name, prompt in asked.items() if not prompt.chat} == PLAIN_TASKS
+def test_text_run_sends_bare_prompt_for_six_tasks(tmp_path):
+    turns = prompts("text", "text", tmp_path)
+    assert set(turns) == set(LONGBENCH.tasks)
+    assert {name for name, prompt in turns.items() if not prompt.chat} == PLAIN_TASKS
 
 
 @pytest.mark.parametrize("mode", ["select", "visual"])
-def test_reading_by_pictures_keeps_the_chat(tmp_path, mode):
+def test_image_run_keeps_chat_template(tmp_path, mode):
     assert all(prompt.chat for prompt in prompts("seer", mode, tmp_path).values())
 
 
-def test_a_plain_prompt_holds_no_role_and_ends_with_the_input():
+def test_encode_bare_prompt_has_no_role_and_ends_with_input():
     encoder = small_encoder()
     whole = Excerpt(page=0, start=0, text="A: b\nC: d")
     plain = encoder.encode([Turn(kind="prompt", text="Type:", excerpts=(whole,), chat=False)], {})
@@ -64,17 +64,17 @@ def test_a_plain_prompt_holds_no_role_and_ends_with_the_input():
         encoder.encode([Turn(kind="prompt", text="Type:", pages=(1,), chat=False)], {1: (56, 56)})
 
 
-def test_full_text_and_probe_count_the_prompt_that_is_sent(tmp_path):
+def test_full_text_and_probe_count_sent_prompt(tmp_path):
     engine = ScriptedEngine(encoder=small_encoder())
     system = ReadingSystem("text", Reader(engine, policy=ReadingPolicy(mode="text")), "seer")
     predict([record("trec")], system, tmp_path)
-    (told,) = read_predictions(tmp_path / "trec.jsonl")
-    assert told.usage.full_text == told.usage.prompt
+    (prediction,) = read_predictions(tmp_path / "trec.jsonl")
+    assert prediction.usage.full_text == prediction.usage.prompt
     task = Task("t", "A: b\n", "Type:", chat=False)
     assert probe_prefill(task, system).prompt_tokens == 2 + len(small_encoder().encode_text("A: b\n\nType:"))
 
 
-def test_an_openai_server_gets_the_bare_prompt():
+def test_openai_engine_sends_bare_prompt():
     document = make_document(["A: <|user|>\n", "C: d\n"])
     with serve(lambda body, n: Say(" d\nmore")) as server:
         engine = OpenAIEngine(server.base_url, structure="none", continuation="user")
@@ -87,5 +87,7 @@ def test_an_openai_server_gets_the_bare_prompt():
     first, second = server.asked
     assert first["prompt"] == neutralise("A: <|user|>\nC: d\n\nType:")
     assert "messages" not in first
-    assert [message["role"] for message in second["messages"]] == ["user"], "no word about pages before a text"
+    assert [message["role"] for message in second["messages"]] == ["user"], (
+        "no system message about pages before a text"
+    )
     assert plain.usage.prompt == 11

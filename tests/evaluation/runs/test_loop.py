@@ -1,4 +1,4 @@
-"""Predicting: every input gets a result, a run can be killed anywhere, nothing is done twice."""
+"""The prediction loop: every input gets a result, a run can be killed at any time, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from seer.errors import (
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import RunFolder, read_predictions, read_run_manifest, to_line
 from seer.evaluation.runs.loop import answer_every, is_worth_retrying
-from seer.evaluation.runs.plan_longbench import PredictOptions, cut_middle, predict
+from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 from seer.evaluation.runs.score import score_folder
 from seer.schema import Answer, Failure, Prediction, Status, Step, Usage
 from seer.systems.base import Task
@@ -47,20 +47,20 @@ def records(number: int, task: str = "hotpotqa") -> list[LongBenchRecord]:
 
 
 class Echo:
-    """Answers rightly; fails as often on an input as `failures` says, by the error given."""
+    """A system with correct answers that raises `error` as often for an input as `failures` says."""
 
     name = "echo"
 
     def __init__(self, failures: dict[str, int] | None = None, error: Exception | None = None) -> None:
         self.left = dict(failures or {})
         self.error = error or EngineError("no connection", retryable=True)
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         self.tasks: list[Task] = []
 
     def answer_batch(self, tasks):
         self.tasks.extend(tasks)
         for task in tasks:
-            self.asked[task.id] += 1
+            self.calls[task.id] += 1
         for task in tasks:
             if self.left.get(task.id):
                 self.left[task.id] -= len(tasks) == 1
@@ -76,20 +76,20 @@ class Echo:
         return Answer(text=text, status=Status.ANSWERED, selected_pages=(2,), usage=Usage(prompt=7), trace=trace)
 
 
-def test_every_record_becomes_a_prediction(tmp_path):
+def test_predict_writes_one_prediction_per_record(tmp_path):
     summary = predict(records(5), Echo(), tmp_path, PredictOptions(batch_size=2))
     assert (summary.num_inputs, summary.num_predicted, summary.num_failed) == (5, 5, 0)
     predictions = read_predictions(tmp_path / "hotpotqa.jsonl")
     assert [one.id for one in predictions] == [f"hotpotqa-{n}" for n in range(5)]
     assert (predictions[0].pages, predictions[0].selected_pages, predictions[0].usage.prompt) == (3, (2,), 7)
-    assert "text 0" not in predictions[0].model_dump_json(), "the prompt's own text is not kept"
+    assert "text 0" not in predictions[0].model_dump_json(), "the text of the prompt is not stored"
     report = score_folder(tmp_path)
     assert report.scores == {"hotpotqa": 100.0}
     assert report.manifest["system"] == "echo"
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_what_fails_is_tried_again_and_then_recorded(tmp_path, concurrency):
+def test_predict_retries_failed_input_before_recording(tmp_path, concurrency):
     system = Echo({"hotpotqa-1": 2, "hotpotqa-2": 99})
     options = PredictOptions(batch_size=3, concurrency=concurrency, retry_rounds=3)
     summary = predict(records(7), system, tmp_path, options)
@@ -100,10 +100,10 @@ def test_what_fails_is_tried_again_and_then_recorded(tmp_path, concurrency):
     assert by_id["hotpotqa-2"].cause == "EngineError: no connection (after 4 attempts)"
     assert by_id["hotpotqa-2"].failure == Failure.of(system.error)
     assert by_id["hotpotqa-1"].failure is None
-    assert score_folder(tmp_path).scores == {"hotpotqa": 85.71}, "six of seven: the failure is in the denominator"
+    assert score_folder(tmp_path).scores == {"hotpotqa": 85.71}, "six of seven: failures stay in the denominator"
 
 
-def test_an_unforeseen_error_is_logged_and_recorded(tmp_path, caplog):
+def test_predict_logs_and_records_unexpected_error(tmp_path, caplog):
     with caplog.at_level(logging.ERROR):
         summary = predict(records(3), Echo({"hotpotqa-1": 9}, ZeroDivisionError("oops")), tmp_path)
     assert summary.num_failed == 1
@@ -111,7 +111,7 @@ def test_an_unforeseen_error_is_logged_and_recorded(tmp_path, caplog):
     assert "Traceback" in caplog.text
 
 
-def test_a_system_that_loses_answers_fails_by_name():
+def test_answer_every_fails_if_system_loses_answers():
     class Loses(Echo):
         def answer_batch(self, tasks):
             return []
@@ -120,13 +120,13 @@ def test_a_system_that_loses_answers_fails_by_name():
     assert "gave 0 answers to 1 questions" in answer.cause
 
 
-def test_one_question_that_cannot_be_asked_fails_alone():
+def test_answer_batch_fails_only_invalid_questions():
     system = build_system("seer", engine="scripted")
     engine = system.reader.engine
     answers = system.answer_batch([Task("1", "text", "who?"), Task("2", "text", " "), Task("3", "", "who?")])
     assert [answer.status for answer in answers] == [Status.ANSWERED, Status.FAILED, Status.FAILED]
     assert "question is empty" in answers[1].cause
-    assert len(engine.requests) == 2, "the others are not asked again"
+    assert len(engine.requests) == 2, "the other questions are not repeated"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_one_question_that_cannot_be_asked_fails_alone():
         (None, "select", False),
     ],
 )
-def test_is_worth_retrying_follows_the_failure(error, name, again):
+def test_is_worth_retrying_depends_on_failure(error, name, again):
     step = Step(name=name, finish="stop" if name == "select" else "")
     failure = Failure.of(error) if error else None
     answer = Answer(text="", status=Status.FAILED, cause="why", failure=failure, trace=(step,))
@@ -154,7 +154,7 @@ def test_is_worth_retrying_follows_the_failure(error, name, again):
 @pytest.mark.parametrize(
     ("error", "attempts"), [(EngineBusy("busy", retry_after_s=2), 3), (RequestRefused("forbidden"), 1)]
 )
-def test_failure_of_an_engine_reaches_the_prediction(tmp_path, error, attempts):
+def test_predict_records_failure_of_engine(tmp_path, error, attempts):
     engine = ScriptedEngine()
     engine.generate = lambda requests: [Generation.failed(error) for _ in requests]
     system = build_system("seer", engine=engine)
@@ -164,7 +164,7 @@ def test_failure_of_an_engine_reaches_the_prediction(tmp_path, error, attempts):
     assert prediction.cause == str(error) + " (after 3 attempts)" * (attempts == 3)
 
 
-def test_silence_is_not_retried(tmp_path):
+def test_predict_does_not_retry_generation_without_answer(tmp_path):
     class Silent(Echo):
         def answer(self, task):
             step = Step(name="reason", outputs={"text": "and so on"}, finish="length")
@@ -172,34 +172,34 @@ def test_silence_is_not_retried(tmp_path):
 
     system = Silent()
     assert predict(records(2), system, tmp_path).num_failed == 2
-    assert set(system.asked.values()) == {1}
+    assert set(system.calls.values()) == {1}
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_predict_resumes_run_with_more_records(tmp_path):
     predict(records(3), Echo(), tmp_path)
     system = Echo()
     summary = predict(records(6), system, tmp_path)
     assert (summary.num_already_done, summary.num_predicted) == (3, 3)
-    assert sorted(system.asked) == ["hotpotqa-3", "hotpotqa-4", "hotpotqa-5"]
+    assert sorted(system.calls) == ["hotpotqa-3", "hotpotqa-4", "hotpotqa-5"]
     manifest = read_run_manifest(tmp_path)
     assert manifest["num_inputs"] == {"hotpotqa": 6}
     assert len(manifest["sessions"]) == 2
 
 
-def test_failures_are_done_again_when_asked_for(tmp_path):
+def test_predict_with_retry_failed_repeats_failed_inputs(tmp_path):
     options = PredictOptions(retry_rounds=0, batch_size=1)
     predict(records(3), Echo({"hotpotqa-1": 9}), tmp_path, options)
     again = Echo()
     assert predict(records(3), again, tmp_path, options).num_failed == 1
-    assert not again.asked
+    assert not again.calls
     assert predict(records(3), again, tmp_path, PredictOptions(retry_failed=True)).num_failed == 0
-    assert again.asked == {"hotpotqa-1": 1}
+    assert again.calls == {"hotpotqa-1": 1}
     assert len(read_predictions(tmp_path / "hotpotqa.jsonl")) == 3
 
 
 @settings(deadline=None, max_examples=30)
 @given(cut=st.integers(0, 10_000))
-def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut):
+def test_predict_completes_file_truncated_anywhere(tmp_path_factory, cut):
     folder = tmp_path_factory.mktemp("run")
     predict(records(4), Echo(), folder)
     file = folder / "hotpotqa.jsonl"
@@ -210,13 +210,13 @@ def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut):
     assert score_folder(folder).scores == {"hotpotqa": 100.0}
 
 
-def test_a_killed_run_goes_on(tmp_path):
-    """A real process, killed by SIGKILL in the midst of its work."""
+def test_predict_resumes_killed_process(tmp_path):
+    """A real process, killed by SIGKILL during prediction."""
     script = textwrap.dedent(
         """
         import sys, time
         sys.path.insert(0, sys.argv[2])
-        from tests.evaluation.test_predict import Echo, records
+        from tests.evaluation.runs.test_loop import Echo, records
         from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 
         class Slow(Echo):
@@ -227,7 +227,7 @@ def test_a_killed_run_goes_on(tmp_path):
         predict(records(500), Slow(), sys.argv[1], PredictOptions(batch_size=1))
         """
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parents[2])])
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parents[3])])
     file = tmp_path / "hotpotqa.jsonl"
     while not (file.exists() and file.stat().st_size > 2000):
         assert process.poll() is None
@@ -238,24 +238,24 @@ def test_a_killed_run_goes_on(tmp_path):
     system = Echo()
     summary = predict(records(500), system, tmp_path)
     assert summary.num_already_done == whole
-    assert sum(system.asked.values()) == 500 - whole
+    assert sum(system.calls.values()) == 500 - whole
     assert len({one.id for one in read_predictions(file)}) == 500
 
 
-def test_two_processes_cannot_write_to_one_run(tmp_path):
+def test_predict_rejects_folder_of_running_process(tmp_path):
     with RunFolder(tmp_path), pytest.raises(InputError, match="another process"):
         predict(records(1), Echo(), tmp_path)
     predict(records(1), Echo(), tmp_path)
 
 
-def test_another_run_in_the_same_folder_is_refused(tmp_path):
+def test_predict_rejects_folder_of_another_run(tmp_path):
     predict(records(1), Echo(), tmp_path, describe={"model": "a", "list": (1, 2)})
     predict(records(1), Echo(), tmp_path, describe={"model": "a", "list": (1, 2)})
     with pytest.raises(ConfigError, match="model 'a', not 'b'"):
         predict(records(1), Echo(), tmp_path, describe={"model": "b", "list": (1, 2)})
 
 
-def test_what_a_system_is_given(tmp_path):
+def test_predict_gives_system_context_question_and_budgets(tmp_path):
     system = Echo()
     code = LongBenchRecord("c1", "repobench-p", "def f(", "import x\n", ("):",), 1, "en", None)
     options = PredictOptions(reasoning_tokens=100, gold_pages={"c1": (2, 3)}, page_budgets={"c1": 2})
@@ -267,7 +267,7 @@ def test_what_a_system_is_given(tmp_path):
     assert second.max_new_tokens == 132
 
 
-def test_bad_input_is_refused_before_anything_is_asked(tmp_path):
+def test_predict_rejects_invalid_inputs_and_options(tmp_path):
     with pytest.raises(InputError, match="no inputs"):
         predict([], Echo(), tmp_path)
     with pytest.raises(InputError, match="occurs twice"):
@@ -276,17 +276,17 @@ def test_bad_input_is_refused_before_anything_is_asked(tmp_path):
         PredictOptions(batch_size=0)
 
 
-def test_what_would_fail_every_input_is_refused_at_once(tmp_path):
+def test_predict_rejects_missing_template_and_tokenizer_before_first_input(tmp_path):
     system = Echo()
     with pytest.raises(InputError, match="no template for 'hotpotqa'"):
         predict(records(2), system, tmp_path, PredictOptions(templates={"trec": "{context} {input}"}))
     with pytest.raises(InputError, match="needs a tokenizer"):
         predict(records(2), system, tmp_path, PredictOptions(max_context_tokens=10))
-    assert not system.asked
+    assert not system.calls
     assert not list(tmp_path.iterdir())
 
 
-def test_a_text_that_no_tokenizer_takes_fails_alone(tmp_path):
+def test_predict_fails_only_input_that_tokenizer_rejects(tmp_path):
     def count(text: str) -> int:
         if "text 1" in text:
             raise RuntimeError("no such token")
@@ -301,21 +301,10 @@ def test_a_text_that_no_tokenizer_takes_fails_alone(tmp_path):
     assert by_id["hotpotqa-1"].cause == "RuntimeError: no such token"
 
 
-def test_a_prediction_with_a_lone_surrogate_can_be_written():
+def test_to_line_replaces_lone_surrogate():
     line = to_line(Prediction(id="1", task="lcc", pred="a\ud800b\u2028\n", answers=(), status=Status.ANSWERED))
     assert json.loads(line)["pred"] == "a?b\u2028\n"
     assert "\n" not in line
-
-
-@settings(deadline=None)
-@given(st.text(max_size=200), st.integers(2, 60))
-def test_the_middle_is_cut(text, max_tokens):
-    cut = cut_middle(text, max_tokens, len)
-    if len(text) <= max_tokens:
-        assert cut == text
-    else:
-        assert len(cut) == max_tokens
-        assert cut == text[: max_tokens // 2] + text[len(text) - (max_tokens - max_tokens // 2) :]
 
 
 def test_read_predictions_rejects_steps_of_an_older_version(tmp_path):

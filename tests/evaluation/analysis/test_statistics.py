@@ -1,4 +1,4 @@
-"""Intervals and paired tests: exact where they can be, seeded, and honest about what is paired."""
+"""Bootstrap intervals and paired tests: exact where possible, seeded, and paired by sample."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from seer.evaluation.analysis.statistics import bootstrap_interval, compare, mac
 
 CATEGORIES = {"hotpotqa": "multi", "musique": "multi", "trec": "few", "lcc": "code"}
 
+
 scores = st.dictionaries(
     st.sampled_from(["hotpotqa", "musique", "trec", "lcc"]),
     st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1), min_size=1),
@@ -25,13 +26,13 @@ def numbered(values: list[float]) -> dict[str, float]:
     return {str(n): value for n, value in enumerate(values)}
 
 
-def test_weights_are_those_of_the_mean_of_category_means():
+def test_macro_weights_give_mean_of_category_means():
     assert macro_weights({"a": "x", "b": "x", "c": "y"}) == {"a": 0.25, "b": 0.25, "c": 0.5}
 
 
 @settings(max_examples=40, deadline=None)
 @given(scores)
-def test_an_interval_holds_its_mean_and_repeats_itself(values):
+def test_bootstrap_interval_is_deterministic_and_within_range(values):
     interval = bootstrap_interval(values, CATEGORIES, num_resamples=200)
     weights = macro_weights({name: CATEGORIES[name] for name in values})
     mean = sum(weights[name] * 100 * math.fsum(by_id.values()) / len(by_id) for name, by_id in values.items())
@@ -42,14 +43,14 @@ def test_an_interval_holds_its_mean_and_repeats_itself(values):
     assert bootstrap_interval(values, CATEGORIES, num_resamples=200) == interval
 
 
-def test_an_interval_has_the_width_that_theory_gives():
+def test_bootstrap_interval_has_theoretical_width():
     interval = bootstrap_interval({"trec": numbered([0.0, 1.0] * 200)}, CATEGORIES, num_resamples=4000)
     expected = 1.96 * 100 * 0.5 / math.sqrt(400)
     assert (interval.high - interval.low) / 2 == pytest.approx(expected, rel=0.1)
     assert interval.mean == 50
 
 
-def test_equal_runs_do_not_differ():
+def test_compare_of_equal_runs_is_zero():
     same = {"trec": numbered([0.0, 0.5, 1.0])}
     result = compare(same, same, CATEGORIES)
     assert (result.difference.mean, result.difference.low, result.difference.high) == (0, 0, 0)
@@ -57,7 +58,7 @@ def test_equal_runs_do_not_differ():
     assert (result.num_better, result.num_worse, result.num_unpaired) == (0, 0, 0)
 
 
-def test_a_clear_difference_is_clear_and_a_chance_one_is_not():
+def test_compare_separates_clear_from_random_difference():
     draw = random.Random(5)
     first = numbered([draw.random() * 0.8 for _ in range(100)])
     better = {key: value + 0.2 * draw.random() for key, value in first.items()}
@@ -69,15 +70,15 @@ def test_a_clear_difference_is_clear_and_a_chance_one_is_not():
     assert compare({"trec": first}, {"trec": shuffled}, CATEGORIES).p_value > 0.2
 
 
-def test_the_p_value_is_that_of_all_sign_flips():
-    """Three samples, all better: of eight arrangements two are as large."""
+def test_compare_p_value_equals_exact_sign_flip_test():
+    """Three samples, all better: two of the eight sign combinations have a difference as large."""
     result = compare({"trec": numbered([0, 0, 0])}, {"trec": numbered([0.1, 0.2, 0.3])}, CATEGORIES, num_resamples=8000)
     assert result.p_value == pytest.approx(2 / 8, abs=0.02)
 
 
 @given(scores, scores)
 @settings(max_examples=40, deadline=None)
-def test_swapping_the_runs_swaps_the_sign(first, second):
+def test_compare_of_swapped_runs_has_opposite_sign(first, second):
     if not any(set(first.get(name, {})) & set(second.get(name, {})) for name in first):
         with pytest.raises(InputError, match="no sample in common"):
             compare(first, second, CATEGORIES, num_resamples=10)
@@ -90,6 +91,6 @@ def test_swapping_the_runs_swaps_the_sign(first, second):
     assert 2 * there.num_samples + there.num_unpaired == every
 
 
-def test_no_scores_are_an_error():
+def test_bootstrap_interval_rejects_empty_scores():
     with pytest.raises(InputError, match="no scores"):
         bootstrap_interval({}, {})

@@ -1,5 +1,4 @@
-"""What the harness is given and what is kept of it, with a stand-in for lm-evaluation-harness; `test_eval_harness` runs the
-real one where it is installed."""
+"""Requests and results with a fake lm-evaluation-harness; `test_harness` runs the real one if it is installed."""
 
 from __future__ import annotations
 
@@ -19,6 +18,8 @@ from seer.evaluation.harness.run import run_harness
 from seer.teaching.teachers import TeacherError
 
 RECORDS = [{"context": f"{n * n}\nis a square.", "question": f"Which, {n}?"} for n in range(4)]
+
+
 STOPS = {"until": ["\n"], "max_gen_toks": 16}
 
 
@@ -38,7 +39,7 @@ class TaskManager:
 
 
 def simple_evaluate(model: Any, tasks: list[str], limit: int | None, **_: Any) -> dict[str, Any]:
-    """Asks for a text to each record and scores the share of texts that are not empty."""
+    """Request a text for each record, and score the fraction of texts that are not empty."""
     requests = [
         SimpleNamespace(args=(f"{record['context']}\n\n{record['question']}", STOPS), doc=record)
         for record in RECORDS[:limit]
@@ -49,7 +50,7 @@ def simple_evaluate(model: Any, tasks: list[str], limit: int | None, **_: Any) -
 
 
 @pytest.fixture
-def stand_in(monkeypatch) -> None:
+def fake_harness(monkeypatch) -> None:
     def module(name: str, **members: Any) -> None:
         made = ModuleType(name)
         made.__dict__.update(members)
@@ -60,7 +61,8 @@ def stand_in(monkeypatch) -> None:
     module("lm_eval.api")
     module("lm_eval.api.instance", Instance=SimpleNamespace)
     module("lm_eval.api.model", LM=LM)
-    # ours is built on the stand-in for this test alone: set, so that it is taken away again afterwards
+    # The module of our model must be imported with the fake and removed after the test. Set it first, so that monkeypatch
+    # restores its absence, then delete it to force the import.
     module("seer.evaluation.harness.model")
     monkeypatch.delitem(sys.modules, "seer.evaluation.harness.model")
 
@@ -69,23 +71,23 @@ def run(url: str, out: Path, *more: str) -> Any:
     return CliRunner().invoke(app, ["harness", "--base-url", url, "--tasks", "small", "--out", str(out), *more])
 
 
-def test_documents_go_as_files_and_texts_end_where_the_task_stops(stand_in, tmp_path):
+def test_run_harness_sends_documents_as_files_and_cuts_at_stops(fake_harness, tmp_path):
     with serve(lambda body, n: Say("16\nand more")) as server:
         result = run(server.base_url, tmp_path, "--limit", "3", "--json")
         assert result.exit_code == 0, result.output
         assert run(server.base_url, tmp_path, "--limit", "3").exit_code == 0
-        asked = server.asked
-    assert len(asked) == 3  # known replies are not asked for again
-    kinds = [part["type"] for part in asked[0]["messages"][-1]["content"]]
-    assert kinds == ["file", "text"]
-    assert {body["max_tokens"] for body in asked} == {1024 + 16}
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert (told["harness"], told["requests"], told["failed"]) == ("0.4.9", 3, 0)
-    assert told["results"]["small"]["not_empty,none"] == 1.0
-    assert json.loads(result.stdout.splitlines()[-1])["results"] == told["results"]
+        requests = server.asked
+    assert len(requests) == 3  # Finished calls are not repeated.
+    types = [part["type"] for part in requests[0]["messages"][-1]["content"]]
+    assert types == ["file", "text"]
+    assert {body["max_tokens"] for body in requests} == {1024 + 16}
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["harness"], results["requests"], results["failed"]) == ("0.4.9", 3, 0)
+    assert results["results"]["small"]["not_empty,none"] == 1.0
+    assert json.loads(result.stdout.splitlines()[-1])["results"] == results["results"]
 
 
-def test_a_failed_request_is_an_empty_text_that_counts(stand_in, tmp_path):
+def test_run_harness_counts_failed_request_as_empty_text(fake_harness, tmp_path):
     with serve(lambda body, n: Say(status=400) if n == 0 else Say("4")) as server:
         summary = run_harness(server.base_url, ["small"], tmp_path)
     assert (summary.num_requests, len(summary.failures)) == (4, 1)
@@ -93,24 +95,24 @@ def test_a_failed_request_is_an_empty_text_that_counts(stand_in, tmp_path):
     assert summary.results["small"]["not_empty,none"] == 0.75
 
 
-def test_a_server_that_cannot_be_used_ends_it(stand_in, tmp_path):
+def test_run_harness_stops_at_unusable_server(fake_harness, tmp_path):
     with serve(lambda body, n: Say(status=401)) as server, pytest.raises(TeacherError, match="401"):
         run_harness(server.base_url, ["small"], tmp_path)
     assert not (tmp_path / "results.json").exists()
 
 
-def test_tasks_that_are_not_there_or_ask_for_likelihoods_are_refused(stand_in, tmp_path):
+def test_run_harness_rejects_unknown_task_and_likelihoods(fake_harness, tmp_path):
     with pytest.raises(InputError, match="the harness has no task 'large'; `lm-eval ls tasks` lists them"):
         run_harness("http://127.0.0.1:9/v1", ["small", "large"], tmp_path, include=tmp_path)
     from seer.evaluation.harness.model import ServedSeer
 
     model = ServedSeer(None, tmp_path / "ledger.jsonl", 0, "context")  # type: ignore[arg-type]
-    for ask in (model.loglikelihood, model.loglikelihood_rolling):
+    for method in (model.loglikelihood, model.loglikelihood_rolling):
         with pytest.raises(InputError, match="gives no likelihoods; choose tasks that generate"):
-            ask([])
+            method([])
 
 
-def test_an_absent_harness_is_said_with_what_to_install(monkeypatch, tmp_path):
+def test_run_harness_without_package_names_install_command(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(ModelError, match=r"this needs lm-evaluation-harness .*pip install 'seer-vlm\[lm-eval\]'"):
         run_harness("http://127.0.0.1:9/v1", ["longbench"], tmp_path)

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness through `seer serve`: prompts taken apart, a real run where the harness is installed."""
+"""lm-evaluation-harness through `seer serve`: conversion of prompts, and a real run if the harness is installed."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ metric_list:
 """
 
 
-def test_a_prompt_is_taken_apart_into_document_and_question():
+def test_take_apart_splits_prompt_into_document_and_question():
     record = {"context": "  It rained.\n", "question": "Did it rain?"}
     document, question = take_apart("Read.\n\n  It rained.\n\n\nDid it rain?\nAnswer:", record)
     assert (document, question) == ("  It rained.\n", "Read.\n\nDid it rain?\nAnswer:")
-    assert take_apart("It rained.\n\nDid it?", record) == (record["context"], "Did it?"), "the harness trims prompts"
+    assert take_apart("It rained.\n\nDid it?", record) == (record["context"], "Did it?"), "the harness strips prompts"
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [({}, "have no text 'context'"), ({"context": " "}, "have no text"), ({"context": "x"}, "does not hold")],
 )
-def test_tasks_without_documents_are_refused(record, message):
+def test_take_apart_rejects_record_without_document(record, message):
     with pytest.raises(InputError, match=message):
         take_apart("Is it?", record)
 
 
 @given(st.text(min_size=1), st.text())
-def test_the_document_arrives_as_it_is_whatever_its_length(document, question):
+def test_chat_of_sends_document_unchanged(document, question):
     (message,) = chat_of(document, question)
     file, text = message["content"]
     data = base64.b64decode(file["file"]["file_data"].partition(",")[2])
@@ -58,9 +58,9 @@ def test_the_document_arrives_as_it_is_whatever_its_length(document, question):
     assert text["text"] == question
 
 
-def test_sampling_and_stops_are_the_tasks_own():
-    asked = {"max_gen_toks": 32, "temperature": 1, "do_sample": False}
-    assert sampling_of(asked, 100) == {"temperature": 0.0, "max_tokens": 132}
+def test_sampling_and_stops_follow_task():
+    arguments = {"max_gen_toks": 32, "temperature": 1, "do_sample": False}
+    assert sampling_of(arguments, 100) == {"temperature": 0.0, "max_tokens": 132}
     assert sampling_of({"do_sample": True, "temperature": 0.5}, 0) == {"temperature": 0.5, "max_tokens": 256}
     assert cut_at_stops("\nParis\nLondon", ["\n"]) == "Paris"
     assert cut_at_stops(" a b", None) == " a b"
@@ -81,7 +81,7 @@ def task_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def seer_url() -> Iterator[str]:
-    """A real server before the scripted engine, which quotes the first line of page 1."""
+    """A real server with the scripted engine, which answers with the first line of page 1."""
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
     from seer.engines.batched import BatchedEngine
@@ -100,24 +100,24 @@ def run(task_folder: Path, url: str, out: Path, *more: str):
     return CliRunner().invoke(app, [*arguments, "--out", str(out), *more])
 
 
-def test_the_harness_scores_what_seer_reads(task_folder, seer_url, tmp_path):
+def test_harness_scores_answers_of_server(task_folder, seer_url, tmp_path):
     out = tmp_path / "out"
     result = run(task_folder, seer_url, out)
     assert result.exit_code == 0, result.output
-    told = json.loads((out / "results.json").read_text())
-    assert told["results"]["small_lookup"]["exact_match,none"] == 1.0
-    assert (told["requests"], told["failed"]) == (5, 0)
+    results = json.loads((out / "results.json").read_text())
+    assert results["results"]["small_lookup"]["exact_match,none"] == 1.0
+    assert (results["requests"], results["failed"]) == (5, 0)
     assert len((out / "ledger.jsonl").read_text().splitlines()) == 5
     assert run(task_folder, seer_url, out, "--limit", "2").exit_code == 0
-    assert len((out / "ledger.jsonl").read_text().splitlines()) == 5, "known replies are not asked for again"
+    assert len((out / "ledger.jsonl").read_text().splitlines()) == 5, "finished calls are not repeated"
 
 
-def test_failed_requests_count_and_a_wrong_server_ends_it(task_folder, tmp_path):
+def test_harness_counts_failed_requests_and_stops_at_unusable_server(task_folder, tmp_path):
     with serve(lambda body, n: Say(status=400) if n == 0 else Say("4")) as server:
         assert run(task_folder, server.base_url, tmp_path / "a").exit_code == 0
-    told = json.loads((tmp_path / "a/results.json").read_text())
-    assert told["failed"] == 1
-    assert told["results"]["small_lookup"]["exact_match,none"] <= 0.2
+    results = json.loads((tmp_path / "a/results.json").read_text())
+    assert results["failed"] == 1
+    assert results["results"]["small_lookup"]["exact_match,none"] <= 0.2
     with serve(lambda body, n: Say(status=401)) as server:
         assert "401" in str(run(task_folder, server.base_url, tmp_path / "b").exception)
     arguments = ["harness", "--base-url", "http://127.0.0.1:9/v1", "--out", str(tmp_path / "c"), "--tasks", "no_such"]

@@ -1,4 +1,4 @@
-"""`seer eval label`: pages judged by a teacher over real HTTP, nothing guessed, nothing asked twice."""
+"""`seer eval label`: pages judged by a teacher over HTTP, without guesses and without repeated calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import TeacherError, open_teacher
 
 FILLER = "".join(f"In the year {n} nothing at all was written down in the annals.\n" for n in range(400))
+
+
 BEACON = "The beacon of Orla was lit by Tamber.\n"
+
+
 CONTEXT = FILLER + BEACON + FILLER
+
+
 ELSEWHERE = FILLER.replace("annals", "ledger")
-"""Pages of its own: those that two records share are asked for once or twice, as replies come."""
+"""Different pages: for pages that two records share, the number of calls depends on the order of replies."""
 
 
 @pytest.fixture
@@ -59,7 +65,7 @@ def beacon_page(style: str = "seer") -> tuple[int, ...]:
     return tuple(page.number for page in render_text(CONTEXT, style).pages if BEACON in page.text)
 
 
-def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_path):
+def test_label_writes_labels_and_counts_for_oracle_selector(data, tmp_path):
     out = tmp_path / "labels"
     with serve(knows_the_beacon) as server:
         result = run(data, out, server)
@@ -71,9 +77,9 @@ def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_pat
     assert counts["calls"] == counts["pages"] == len(server.asked) == num_pages > 4
     assert (counts["inputs"], counts["labelled"], counts["labelled_empty"], counts["relevant_pages"]) == (3, 2, 1, 1)
     assert counts["unlabelled"] == {"no_answer": 1}
-    told = json.loads((out / COUNTS_NAME).read_text())
-    assert told["counts"] == counts
-    assert (told["model"], told["temperature"], told["style"]["name"]) == ("judge", 0.3, "seer")
+    stored = json.loads((out / COUNTS_NAME).read_text())
+    assert stored["counts"] == counts
+    assert (stored["model"], stored["temperature"], stored["style"]["name"]) == ("judge", 0.3, "seer")
     assert {body["temperature"] for body in server.asked} == {0.3}
     oracle = ["predict", "--data", data, "--engine", "scripted", "--selector", "oracle", "--labels", out / LABELS_NAME]
     predicted = CliRunner().invoke(app, [str(one) for one in [*oracle, "--out", tmp_path / "run"]])
@@ -81,21 +87,21 @@ def test_labels_and_counts_are_written_and_read_by_the_page_tables(data, tmp_pat
     assert read_predictions(tmp_path / "run/hotpotqa.jsonl")[0].selected_pages == beacon_page()
 
 
-def test_the_same_command_again_asks_nothing_and_writes_the_same(data, tmp_path):
+def test_label_repeated_makes_no_calls_and_same_files(data, tmp_path):
     out = tmp_path / "labels"
     with serve(knows_the_beacon) as server:
         run(data, out, server)
-        asked, first = len(server.asked), [(out / name).read_bytes() for name in (LABELS_NAME, COUNTS_NAME)]
+        num_calls, first = len(server.asked), [(out / name).read_bytes() for name in (LABELS_NAME, COUNTS_NAME)]
         run(data, out, server)
-        assert len(server.asked) == asked
+        assert len(server.asked) == num_calls
     assert [(out / name).read_bytes() for name in (LABELS_NAME, COUNTS_NAME)] == first
 
 
-def test_the_data_pipelines_judge_makes_the_very_same_calls(data, tmp_path):
+def test_label_makes_same_calls_as_data_pipeline_judge(data, tmp_path):
     out = tmp_path / "labels"
     with serve(knows_the_beacon) as server:
         run(data, out, server)
-        asked = len(server.asked)
+        num_calls = len(server.asked)
 
         async def judge() -> object:
             spec = TeacherSpec(base_url=server.base_url, model="judge")
@@ -108,10 +114,10 @@ def test_the_data_pipelines_judge_makes_the_very_same_calls(data, tmp_path):
         found = asyncio.run(judge())
     assert isinstance(found, Relevance)
     assert found.pages == beacon_page()
-    assert len(server.asked) == asked, "the ledger of `seer eval label` holds every call of phase 1"
+    assert len(server.asked) == num_calls, "the ledger of `seer eval label` has every call of the pipeline"
 
 
-def test_unclear_replies_are_asked_again_counted_and_never_guessed(data, tmp_path):
+def test_label_repeats_and_counts_unclear_replies(data, tmp_path):
     def script(body: Body, n: int) -> Say:
         if "beacon of Orla" in user_text(body):
             return Say("Hard to say.")
@@ -125,12 +131,12 @@ def test_unclear_replies_are_asked_again_counted_and_never_guessed(data, tmp_pat
     clear = len(server.asked) // 2 - 1
     assert counts["replies"] == {"judge_empty": clear, "judge_replies": 2 * clear + 2, "judge_unclear": 2}
     assert set(read_page_labels(tmp_path / "labels" / LABELS_NAME)) == {"absent"}
-    told = json.loads((tmp_path / "labels" / COUNTS_NAME).read_text())["unlabelled"]
-    assert [(one["id"], one["reason"]) for one in told] == [("found", "unparsed"), ("open", "no_answer")]
-    assert told[0]["detail"] == f"page {beacon_page()[0]}: 'Hard to say.'"
+    unlabelled = json.loads((tmp_path / "labels" / COUNTS_NAME).read_text())["unlabelled"]
+    assert [(one["id"], one["reason"]) for one in unlabelled] == [("found", "unparsed"), ("open", "no_answer")]
+    assert unlabelled[0]["detail"] == f"page {beacon_page()[0]}: 'Hard to say.'"
 
 
-def test_what_failed_is_labelled_by_the_next_run(data, tmp_path):
+def test_label_completes_failed_inputs_in_next_run(data, tmp_path):
     out = tmp_path / "labels"
     with serve(lambda body, n: Say("NO") if n < 3 else Say(status=503)) as server:
         failed = run(data, out, server, "--teacher-option", "concurrency=1")
@@ -142,10 +148,10 @@ def test_what_failed_is_labelled_by_the_next_run(data, tmp_path):
         done = run(data, out, server)
     assert done.exit_code == 0
     counts = json.loads(done.stdout.splitlines()[-1])
-    assert len(server.asked) == counts["calls"] - 3, "what the first run learnt is not asked again"
+    assert len(server.asked) == counts["calls"] - 3, "calls of the first run are not repeated"
 
 
-def test_agreement_with_other_labels_is_counted_by_page(data, tmp_path):
+def test_label_counts_agreement_with_reference_by_page(data, tmp_path):
     (page,) = beacon_page()
     reference = tmp_path / "people.jsonl"
     reference.write_text(json.dumps({"id": "found", "pages": [page, page + 1]}) + "\n")
@@ -158,13 +164,13 @@ def test_agreement_with_other_labels_is_counted_by_page(data, tmp_path):
     assert 0 < agreed["kappa"] < 1
 
 
-def test_page_numbers_are_those_of_the_style(data, tmp_path):
+def test_label_numbers_pages_by_style(data, tmp_path):
     with serve(knows_the_beacon) as server:
         run(data, tmp_path / "labels", server, "--style", "large")
     assert read_page_labels(tmp_path / "labels" / LABELS_NAME)["found"] == beacon_page("large") != beacon_page()
 
 
-def test_a_wrong_key_ends_it_and_bad_input_is_named(data, tmp_path):
+def test_label_rejects_wrong_key_and_invalid_input(data, tmp_path):
     with serve(lambda body, n: Say(status=401)) as server:
         assert isinstance(run(data, tmp_path / "a", server).exception, TeacherError)
         assert not (tmp_path / "a" / LABELS_NAME).exists()

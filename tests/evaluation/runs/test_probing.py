@@ -1,9 +1,8 @@
-"""What reading costs: the token table without a model, and prefill probes."""
+"""Prefill probes of runs."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,12 +11,10 @@ from seer.cli.eval.main import app
 from seer.engines.base import Generation
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineError, InputError
-from seer.evaluation.analysis.dryrun import dry_token_tables
 from seer.evaluation.analysis.scored_run import load_run
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 from seer.evaluation.runs.probing import PROBES_NAME, probe_run, read_probes
-from seer.models.counting import tekken_encoder
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
 from seer.systems.seer import ReadingSystem
@@ -38,30 +35,7 @@ def make_system(mode: str = "select") -> ReadingSystem:
     return ReadingSystem("seer", Reader(ScriptedEngine(), None, ReadingPolicy(mode=mode)), "seer")
 
 
-def test_the_token_table_without_a_model():
-    encoder = tekken_encoder()
-    tables = dry_token_tables(records(2), encoder)
-    assert list(tables) == ["visual", "select-1", "select-2", "text"]
-    rows = {name: table.tasks["hotpotqa"] for name, table in tables.items()}
-    full = encoder.count_text(SENTENCE * 200)
-    assert full < rows["text"].prompt < full + 150, "the document, the question and the wording around them"
-    assert rows["visual"].retrieved == 0
-    assert rows["visual"].visual == rows["select-2"].visual > 0
-    assert 0 < rows["select-1"].retrieved < rows["select-2"].retrieved
-    for row in rows.values():
-        assert row.textual + row.visual == row.prompt
-        assert row.full_text == rows["text"].prompt
-        assert row.compression == pytest.approx(row.full_text / row.prompt)
-    assert tables["text"].overall.compression == 1
-
-
-def test_one_bad_record_is_counted_and_does_not_stop_the_table():
-    empty = replace(records(1)[0], id="hotpotqa-9", context="")
-    row = dry_token_tables([*records(1), empty], tekken_encoder())["visual"].tasks["hotpotqa"]
-    assert (row.num_samples, row.num_left_out) == (1, 1)
-
-
-def test_probes_are_taken_once_for_what_a_run_holds(tmp_path):
+def test_probe_run_probes_each_input_of_run_once(tmp_path):
     system = make_system()
     predict(records(3), system, tmp_path, PredictOptions(batch_size=1))
     engine = system.reader.engine
@@ -79,18 +53,18 @@ def test_probes_are_taken_once_for_what_a_run_holds(tmp_path):
     assert load_run(tmp_path).probes == probes
 
 
-def test_what_an_engine_keeps_beyond_conversations_is_dropped_before_each_probe(tmp_path):
+def test_probe_run_drops_engine_caches_before_each_probe(tmp_path):
     system = make_system()
     predict(records(3), system, tmp_path, PredictOptions(batch_size=1))
     engine, happened = system.reader.engine, []
     generate = engine.generate
     engine.drop_caches = lambda: happened.append("drop")
-    engine.generate = lambda requests: happened.append("ask") or generate(requests)
+    engine.generate = lambda requests: happened.append("generate") or generate(requests)
     probe_run(records(3), system, tmp_path)
-    assert happened == ["drop", "ask"] * 3
+    assert happened == ["drop", "generate"] * 3
 
 
-def test_a_text_run_is_probed_with_its_text(tmp_path):
+def test_probe_run_sends_whole_text_in_text_mode(tmp_path):
     system = make_system("text")
     predict(records(1), system, tmp_path)
     probe_run(records(1), system, tmp_path)
@@ -98,7 +72,7 @@ def test_a_text_run_is_probed_with_its_text(tmp_path):
     assert (turn.pages, turn.excerpts[0].text) == ((), SENTENCE * 200)
 
 
-def test_a_failing_probe_is_an_error(tmp_path):
+def test_probe_run_raises_on_failed_generation(tmp_path):
     system = make_system()
     predict(records(1), system, tmp_path)
     system.reader.engine.generate = lambda requests: [Generation.failed(EngineError("out of memory"))]
@@ -106,7 +80,7 @@ def test_a_failing_probe_is_an_error(tmp_path):
         probe_run(records(1), system, tmp_path)
 
 
-def test_only_a_system_that_reads_by_itself_is_probed(tmp_path):
+def test_probe_run_rejects_system_of_several_models(tmp_path):
     class Other:
         name = "other"
 
@@ -115,16 +89,11 @@ def test_only_a_system_that_reads_by_itself_is_probed(tmp_path):
         probe_run(records(1), Other(), tmp_path)
 
 
-def test_the_commands(tmp_path):
+def test_probe_command_probes_own_runs_only(tmp_path):
     fields = {"input": "Who?", "context": SENTENCE, "answers": ["Digger 7"]}
     data = tmp_path / "data"
     data.mkdir()
     (data / "hotpotqa.jsonl").write_text(json.dumps(fields) + "\n", encoding="utf-8")
-    tokens = CliRunner().invoke(app, ["tokens", "--data", str(data), "--json"])
-    assert tokens.exit_code == 0, tokens.output
-    counted = json.loads(tokens.stdout.splitlines()[-1])
-    assert counted["counter"] == "tekken"
-    assert counted["text"]["overall"]["visual"] == 0
     out = tmp_path / "run"
     common = ["--data", str(data), "--engine", "scripted", "--out", str(out), "--batch-size", "1"]
     assert CliRunner().invoke(app, ["predict", *common]).exit_code == 0

@@ -1,4 +1,4 @@
-"""The analysis over prediction files: tokens, selections, retrieval scope, heterogeneity, time."""
+"""Analysis of scored runs: tokens, selections, retrieval scope, heterogeneity and latency."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def make(number: int, task: str = "hotpotqa", pred: str = "x", **more: object) -
     return Prediction(id=f"{task}-{number}", task=task, pred=pred, **(fields | more))
 
 
-def make_run(folder: Path, *predictions: Prediction, **told: object) -> ScoredRun:
+def make_run(folder: Path, *predictions: Prediction, **manifest: object) -> ScoredRun:
     folder.mkdir()
     counts: dict[str, int] = {}
     for one in predictions:
         counts[one.task] = counts.get(one.task, 0) + 1
         with (folder / f"{one.task}.jsonl").open("a", encoding="utf-8") as file:
             file.write(f"{to_line(one)}\n")
-    (folder / MANIFEST_NAME).write_text(json.dumps({"num_inputs": counts, **told}), encoding="utf-8")
+    (folder / MANIFEST_NAME).write_text(json.dumps({"num_inputs": counts, **manifest}), encoding="utf-8")
     return load_run(folder)
 
 
-def test_tokens_are_means_of_task_means(tmp_path):
+def test_token_table_averages_task_means(tmp_path):
     run = make_run(
         tmp_path / "run",
         make(0, usage=Usage(vision=60, retrieved=20, prompt=100, completion=10, full_text=200)),
@@ -47,14 +47,14 @@ def test_tokens_are_means_of_task_means(tmp_path):
     assert (row.compression, row.num_samples, row.num_left_out) == (1.0, 2, 1)
     assert table.tasks["trec"].compression == 4.0
     assert table.overall.prompt == 125
-    assert table.overall.compression == 2.5, "the mean of ratios; the ratio of means would be 1.6"
+    assert table.overall.compression == 2.5, "the mean of ratios, not the ratio of means, which is 1.6"
     assert table.num_dearer == 0
     other = token_table(run.predictions, full_text={"hotpotqa": 100.0, "trec": 50.0})
     assert other.tasks["hotpotqa"].compression == 0.5
     assert other.num_dearer == 1
 
 
-def test_selections_are_counted_by_document_length():
+def test_selections_by_length_count_selected_pages():
     predictions = [make(n, pages=2, selected_pages=(1,)) for n in range(3)]
     predictions += [make(9, pages=30, selected_pages=(1, 2, 3, 4)), make(10, pages=0, status=Status.FAILED)]
     summary = selection_summary(predictions)
@@ -67,7 +67,7 @@ def test_selections_are_counted_by_document_length():
     assert selection_summary([]).num_samples == 0
 
 
-def test_retrieval_scope(tmp_path):
+def test_retrieval_scope_compares_runs_by_category_and_task(tmp_path):
     def run(name: str, *right: str) -> ScoredRun:
         tasks = ("hotpotqa", "musique", "trec")
         return make_run(tmp_path / name, *(make(0, task, "x" if task in right else "no") for task in tasks))
@@ -84,15 +84,15 @@ def test_retrieval_scope(tmp_path):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_a_forced_selection_is_no_run_of_the_model(tmp_path, order):
-    told = {"forced": "seer+random", "k0": "seer-k0", "full": "seer"}
-    runs = [make_run(tmp_path / name, make(0), system=system) for name, system in told.items()]
+def test_scope_section_ignores_runs_with_fixed_selector(tmp_path, order):
+    systems = {"forced": "seer+random", "k0": "seer-k0", "full": "seer"}
+    runs = [make_run(tmp_path / name, make(0), system=system) for name, system in systems.items()]
     section = scope_section([runs[place] for place in order])
     assert section is not None
     assert section.text == "k = 0: k0; k = 1: no such run; k = all: full."
 
 
-def test_heterogeneity(tmp_path):
+def test_heterogeneity_gives_gain_by_number_of_selected_pages(tmp_path):
     full = make_run(
         tmp_path / "full",
         *(make(n, selected_pages=(1,)) for n in range(3)),
@@ -114,7 +114,7 @@ def timed(number: int, seconds: float, completion: int, **more: object) -> Predi
     return make(number, seconds=seconds, usage=Usage(prompt=10, completion=completion), trace=(step,), **more)
 
 
-def test_latency_is_medians_and_a_counted_tail():
+def test_latency_summary_gives_medians_and_counts_slow_samples():
     predictions = [timed(0, 1.0, 10), timed(1, 2.0, 40), timed(2, 31.0, 62), timed(3, 99.0, 5, status=Status.FAILED)]
     summary = latency_summary(predictions)
     assert (summary.num_samples, summary.seconds, summary.num_slow, summary.completion_tokens) == (3, 2.0, 1, 40)
@@ -128,7 +128,7 @@ def test_latency_is_medians_and_a_counted_tail():
     assert latency_summary([]).seconds is None
 
 
-def test_prefill_by_length():
+def test_prefill_by_length_groups_by_powers_of_two():
     buckets = prefill_by_length(
         [PrefillProbe(str(n), tokens, tokens / 1000) for n, tokens in enumerate((100, 127, 128))]
     )
@@ -136,7 +136,7 @@ def test_prefill_by_length():
     assert buckets[0].median_seconds == pytest.approx(0.1135)
 
 
-def test_a_run_made_elsewhere_has_scores_alone(tmp_path):
+def test_load_run_of_other_program_has_only_scores(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     line = {"pred": "x", "answers": ["x"], "all_classes": None, "length": 3}
     (tmp_path / "elsewhere/qasper.jsonl").write_text(json.dumps(line), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Benchmarks of one's own: written in TOML, kept in the run, scored and reported like LongBench."""
+"""Custom benchmarks: written in TOML, stored in the manifest, scored and reported like LongBench."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def world(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_without_the_file_holds_longbench(tmp_path):
+def test_load_benchmark_without_file_returns_longbench(tmp_path):
     assert load_benchmark(tmp_path) is LONGBENCH
     assert from_manifest(to_manifest(LONGBENCH), "here") is LONGBENCH
 
 
-def test_a_benchmark_survives_the_manifest(world):
+def test_benchmark_is_equal_after_manifest_round_trip(world):
     benchmark = load_benchmark(world)
     assert (benchmark.name, benchmark.categories, benchmark.num_records) == ("small world", ("lookup", "naming"), 5)
     assert benchmark.find("names").metric is Metric.COUNT
     assert from_manifest(json.loads(json.dumps(to_manifest(benchmark))), "here") == benchmark
 
 
-def test_predict_score_and_report(world, tmp_path):
+def test_custom_benchmark_is_predicted_scored_and_reported(world, tmp_path):
     out = tmp_path / "run"
     arguments = ["longbench", "--data", str(world), "--engine", "scripted", "--out", str(out), "--json"]
     result = CliRunner().invoke(app, arguments)
@@ -68,13 +68,13 @@ def test_predict_score_and_report(world, tmp_path):
     scores = json.loads(result.stdout.splitlines()[-1])
     assert scores["scores"] == {"digits": 100.0, "names": 100.0}
     assert scores["categories"] == {"lookup": 100.0, "naming": 100.0}
-    assert "inputs" not in scores, "all five inputs are there"
+    assert "inputs" not in scores, "the run is complete"
     assert read_run_manifest(out)["benchmark"] == "small world"
     assert score_folder(out).macro == 100
     report = build_report([load_run(out)])
     assert report.title == "small world"
     tables = [table for section in report.sections for table in section.tables]
-    assert not any(row.kind == "paper" for table in tables for row in table.rows), "papers are about LongBench"
+    assert not any(row.kind == "paper" for table in tables for row in table.rows), "papers report only on LongBench"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_predict_score_and_report(world, tmp_path):
         (('name = "small world"', "name ="), "cannot be read as TOML"),
     ],
 )
-def test_a_broken_file_is_named(world, change, message):
+def test_load_benchmark_rejects_invalid_file(world, change, message):
     (world / FILE_NAME).write_text(WORLD.replace(*change), encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         load_benchmark(world)

@@ -1,4 +1,4 @@
-"""The report: every table under its conditions, papers marked, nothing from outside becomes markup."""
+"""Reports: conditions under every table, marked figures of papers, and no markup from untrusted text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script> | `x` **b** [l](u)\n# h\n{x}"
 
 
 def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
-    """Twelve inputs of two tasks, of which the first `wrong` of each task are wrong and one fails."""
+    """Write twelve inputs of two tasks. In each task the first `wrong` answers are wrong and the last input has failed."""
     folder.mkdir()
     for task in ("hotpotqa", "trec"):
         lines = []
@@ -55,9 +55,9 @@ def write_run(folder: Path, wrong: int, **manifest: object) -> Path:
             )
             lines.append(f"{to_line(one)}\n")
         (folder / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
-    told = {"system": "seer", "prompts": "seer", "sessions": [{"versions": {"jieba": "0.42.1"}, "batch_size": 3}]}
-    told |= {"num_inputs": {"hotpotqa": 6, "trec": 6}} | manifest
-    (folder / MANIFEST_NAME).write_text(json.dumps(told), encoding="utf-8")
+    settings = {"system": "seer", "prompts": "seer", "sessions": [{"versions": {"jieba": "0.42.1"}, "batch_size": 3}]}
+    settings |= {"num_inputs": {"hotpotqa": 6, "trec": 6}} | manifest
+    (folder / MANIFEST_NAME).write_text(json.dumps(settings), encoding="utf-8")
     return folder
 
 
@@ -72,7 +72,7 @@ def runs(tmp_path: Path) -> list[ScoredRun]:
     return [load_run(folder) for folder in folders]
 
 
-def test_all_sections_are_made_where_the_runs_allow_them(runs):
+def test_build_report_makes_sections_for_available_data(runs):
     report = build_report(runs, gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": (2,), "trec-0": ()})
     assert [section.title for section in report.sections] == [
         *("Runs", "Scores", "Paired comparison", "Tokens", "Pages selected", "Page selection", "Retrieval scope"),
@@ -83,18 +83,18 @@ def test_all_sections_are_made_where_the_runs_allow_them(runs):
     ]
 
 
-def test_every_table_tells_its_conditions(runs):
+def test_build_report_notes_conditions_under_every_table(runs):
     tables = [table for section in build_report(runs).sections for table in section.tables]
     assert len(tables) > 10
     for table in tables:
-        for told in ("official post-processing", "difflib", "prompts seer", "jieba 0.42.1", "Failed inputs: "):
-            assert told in table.note, table.title
+        for condition in ("official post-processing", "difflib", "prompts seer", "jieba 0.42.1", "Failed inputs: "):
+            assert condition in table.note, table.title
         for row in table.rows:
             assert len(row.cells) == len(table.columns), table.title
             assert ("(paper)" in str(row.cells[0])) == (row.kind == "paper"), "figures of papers are marked"
 
 
-def test_the_numbers_of_the_report(runs):
+def test_build_report_has_expected_figures(runs):
     result = to_json(build_report(runs, gold_pages={"hotpotqa-0": (1,), "hotpotqa-1": (2,), "trec-0": ()}))
     assert result["runs"]["full"]["macro"] == 66.67
     tables = {table["title"]: table for table in result["tables"]}
@@ -112,7 +112,7 @@ def test_the_numbers_of_the_report(runs):
     assert cells[2] == pytest.approx(66.67 - 33.33, abs=0.01)
 
 
-def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
+def test_build_report_with_records_compares_other_selectors(runs):
     text = "The ruin lies behind the hill. " * 300
     records = [
         LongBenchRecord(f"hotpotqa-{n}", "hotpotqa", "Where is the ruin?", text, ("x",), 1, "en", None)
@@ -144,7 +144,7 @@ def test_other_selectors_stand_beside_a_run_where_its_records_are_at_hand(runs):
     assert all(address.startswith("data:image/png;base64,") for address in tags.loads)
 
 
-def test_a_partial_run_is_named_under_every_table(tmp_path):
+def test_build_report_marks_partial_run_under_every_table(tmp_path):
     folder = write_run(tmp_path / "part", 1, num_inputs={"hotpotqa": 9, "trec": 6})
     report = build_report([load_run(folder, partial=True)])
     assert all("PARTIAL: part lacks 3 inputs" in table.note for section in report.sections for table in section.tables)
@@ -152,7 +152,7 @@ def test_a_partial_run_is_named_under_every_table(tmp_path):
 
 
 class Tags(HTMLParser):
-    """Counts scripts, checks that tags close, and keeps every address that the page would load."""
+    """Counts scripts, checks that tags are closed, and collects the addresses that the page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_loads_nothing(runs):
+def test_to_html_escapes_text_and_loads_nothing(runs):
     page = to_html(build_report(runs, title=HOSTILE))
     tags = Tags()
     tags.feed(page)
@@ -180,7 +180,7 @@ def test_the_page_is_whole_and_loads_nothing(runs):
     assert "url(" not in page
 
 
-def test_markdown_keeps_a_models_words_from_being_markup(runs):
+def test_to_markdown_escapes_text_of_model(runs):
     text = to_markdown(build_report(runs))
     assert "<script>" not in text
     for line in text.splitlines():
@@ -190,14 +190,14 @@ def test_markdown_keeps_a_models_words_from_being_markup(runs):
     assert "\\*\\*b\\*\\*" in text
 
 
-def test_names_tell_runs_apart(runs):
+def test_build_report_rejects_equal_names_and_no_runs(runs):
     with pytest.raises(InputError, match="two runs are named 'full'"):
         build_report([runs[0], runs[0]])
     with pytest.raises(InputError, match="a report needs runs"):
         build_report([])
 
 
-def test_a_published_run_beside_ours(runs, shared_data, tmp_path):
+def test_build_report_compares_published_run(runs, shared_data, tmp_path):
     published = load_run(shared_data / "longbench/predictions/llama3-8b-instruct")
     report = build_report([runs[0], published])
     paths = write_report(report, tmp_path / "out")
@@ -207,7 +207,7 @@ def test_a_published_run_beside_ours(runs, shared_data, tmp_path):
     assert "Left out, since they hold no such records: llama3-8b-instruct" in tokens.tables[0].note
 
 
-def test_the_command(tmp_path):
+def test_report_command_writes_report_of_partial_run(tmp_path):
     first = write_run(tmp_path / "a", 1)
     second = write_run(tmp_path / "b", 2, num_inputs={"hotpotqa": 7, "trec": 6})
     result = CliRunner().invoke(app, ["report", str(first), str(second), "--out", str(tmp_path / "out"), "--partial"])
@@ -215,7 +215,7 @@ def test_the_command(tmp_path):
     assert (tmp_path / "out/report.html").is_file()
 
 
-def test_columns_by_their_short_form():
+def test_columns_parse_short_form():
     plain, two, signed, odd = columns("name", "F1:2", "gain:+1", "run: a")
     assert (plain.show("x"), two.show(0.5), signed.show(0.25), odd.name) == ("x", "0.50", "+0.2", "run: a")
     assert (plain.show(1234), plain.show(None)) == ("1,234", "–")

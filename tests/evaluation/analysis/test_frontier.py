@@ -1,4 +1,4 @@
-"""The frontier: densities and budgets swept as ordinary runs, points measured from their files, the front marked."""
+"""Frontiers: runs over densities and budgets, points measured from their files, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ num_records = 3
 """
 
 
-def test_densities_keep_the_proportion_of_the_line():
+def test_densities_scale_line_height_with_font_size():
     (small, large) = densities(["seer"], [4.5, 9])
     assert (small.font_size_pt, small.line_height_pt, large.line_height_pt) == (4.5, 5, 10)
     assert [style.name for style in densities(["dense"], (), [(588, 840), (588, 420)])] == [
@@ -36,7 +36,7 @@ def test_densities_keep_the_proportion_of_the_line():
         densities(["seer"], [9], [(595, 28)])
 
 
-def test_budgets_and_their_variants():
+def test_frontier_specs_combine_styles_and_budgets():
     allowed = budgets([4, 0, 1], [256])
     assert allowed == [RetrievalBudget(0), RetrievalBudget(1), RetrievalBudget(4), RetrievalBudget(4, 256)]
     made = frontier_specs(densities(["seer"]), allowed, {"think": False})
@@ -51,16 +51,16 @@ def test_budgets_and_their_variants():
         page_size("595")
 
 
-def test_the_front_is_what_no_other_beats():
+def test_mark_front_marks_pareto_front():
     plain = Point("", "", "", None, 0, 0, 0, 0, 0, 1, 0)
     figures = {"a": (10, 50), "b": (20, 50), "c": (20, 80), "d": (30, 70), "e": (40, 90), "f": (40, 90)}
     marked = mark_front([replace(plain, run=name, prompt_tokens=t, score=s) for name, (t, s) in figures.items()])
-    assert [one.run for one in marked if one.is_on_front] == ["a", "c", "e", "f"], "equal points stand side by side"
+    assert [one.run for one in marked if one.is_on_front] == ["a", "c", "e", "f"], "equal points are both on the front"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two pages of text each; the scripted engine selects page 1 and says its first line."""
+    """Records with two pages of text each; the scripted engine selects page 1 and answers with its first line."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "benchmark.toml").write_text(WORLD, encoding="utf-8")
@@ -71,10 +71,10 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_command_sweeps_and_plots(data, tmp_path):
+def test_frontier_command_runs_sweep_and_writes_report(data, tmp_path):
     out = tmp_path / "out"
-    asked = ["frontier", "--data", str(data), "--engine", "scripted", "--out", str(out), "--with-text", "--json"]
-    asked += [
+    arguments = ["frontier", "--data", str(data), "--engine", "scripted", "--out", str(out), "--with-text", "--json"]
+    arguments += [
         "--font-pt",
         "9",
         "--font-pt",
@@ -86,7 +86,7 @@ def test_the_command_sweeps_and_plots(data, tmp_path):
         "--max-retrieved-tokens",
         "20",
     ]
-    result = CliRunner().invoke(app, asked)
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     points = {point["run"]: point for point in json.loads(result.stdout.splitlines()[-1])["points"]}
     assert list(points) == [
@@ -97,22 +97,24 @@ def test_the_command_sweeps_and_plots(data, tmp_path):
     assert small["visual_tokens"] < normal["visual_tokens"]
     assert small["characters_per_vision_token"] > normal["characters_per_vision_token"]
     assert points["seer-9pt-pictures"]["retrieved_tokens"] == 0
-    assert points["seer-9pt-k1-t20"]["retrieved_tokens"] <= 20 + 1 < normal["retrieved_tokens"], "and the marker"
+    assert points["seer-9pt-k1-t20"]["retrieved_tokens"] <= 20 + 1 < normal["retrieved_tokens"], (
+        "one more token for the marker"
+    )
     assert (points["text"]["visual_tokens"], points["text"]["compression"]) == (0, 1)
     assert any(point["is_on_front"] for point in points.values())
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<circle") == 7 + 3, "points, and the key of three densities"
-    assert "trained at 11 pt" not in page, "that is said of the miniature alone"
+    assert page.count("<circle") == 7 + 3, "points, and three densities in the key"
+    assert "trained at 11 pt" not in page, "the note is only for the miniature"
     before = read_predictions(out / "seer-9pt-k1" / "digits.jsonl")
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    assert read_predictions(out / "seer-9pt-k1" / "digits.jsonl") == before, "what is there is not done again"
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert read_predictions(out / "seer-9pt-k1" / "digits.jsonl") == before, "finished inputs are not repeated"
 
 
-def test_without_data_it_is_the_miniature(tmp_path):
+def test_frontier_command_without_data_uses_miniature(tmp_path):
     from seer.miniature.model import build_untrained
 
     model = build_untrained(tmp_path / "model")
-    asked = [
+    arguments = [
         "frontier",
         "--model",
         str(model),
@@ -125,7 +127,7 @@ def test_without_data_it_is_the_miniature(tmp_path):
         "--out",
         str(tmp_path / "o"),
     ]
-    result = CliRunner().invoke(app, [*asked, "--max-pages", "0", "--font-pt", "8"])
+    result = CliRunner().invoke(app, [*arguments, "--max-pages", "0", "--font-pt", "8"])
     assert result.exit_code == 0, result.output
     report = (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
     assert "trained at 11 pt only" in report
