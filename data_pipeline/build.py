@@ -22,7 +22,7 @@ import contextlib
 import hashlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -82,11 +82,13 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     with locked(out), Collector(config) as collector:
         write_config(config, out / "config.toml")
+        preparation.finished = collector.finished
         if runner == "ray":
             from data_pipeline.ray_runner import run_ray
 
             for outcome in run_ray(preparation, config, workers, paginate):
-                collector.add(outcome)
+                if collector.add(outcome):
+                    preparation.count(outcome)
                 if on_progress:
                     on_progress(collector.tally, preparation.rows_read, None)
         else:
@@ -119,45 +121,72 @@ async def _collect(
 ) -> None:
     tools = Tools(collector.config)
     try:
-        async for outcome in run_local(preparation, tools.process(paginate)):
-            collector.add(outcome)
+        async for outcome in run_local(preparation, tools.process(paginate), collector.finished):
+            if collector.add(outcome):
+                preparation.count(outcome)
             if on_progress:
                 on_progress(collector.tally, preparation.rows_read, tools.ledger.spent if tools.ledger else None)
     finally:
         await tools.close()
 
 
-async def run_local(items: Iterable[Item], process: Process) -> AsyncIterator[Outcome]:
+async def run_local(
+    items: Iterable[Item], process: Process, finished: Collection[str] = frozenset()
+) -> AsyncIterator[Outcome]:
     """Process samples concurrently in this process and yield the outcomes in the order of the items.
 
-    The samples in flight are bounded in number and in characters, which bounds memory. Raises what `process` raises.
+    The samples in flight are bounded in number and in characters, which bounds memory. `finished` names the sources that
+    need no more outcomes; the caller adds to it. Their samples in flight are cancelled. Raises what `process` raises.
     """
-    running: deque[tuple[asyncio.Task[Outcome], int]] = deque()
+    running: deque[tuple[asyncio.Task[Outcome], Item]] = deque()
     max_running = samples_at_once(process.config)
     if max_running == 1:
         for item in items:
-            yield await outcome_of(item, process)
+            if item.source not in finished:
+                yield await outcome_of(item, process)
         return
-    open_chars = 0
+    open_chars = cancelled_sources = 0
     try:
         for item in items:
-            size = len(item.context) if isinstance(item, Sample) else 0
-            running.append((asyncio.ensure_future(outcome_of(item, process)), size))
-            open_chars += size
+            running.append((asyncio.ensure_future(outcome_of(item, process)), item))
+            open_chars += _size(item)
             # Only the oldest task is awaited, so outcomes keep the order of the items.
             while len(running) >= max_running or open_chars > MAX_CHARS_AT_ONCE:
-                task, size = running.popleft()
-                open_chars -= size
-                yield await task
+                open_chars -= _size(running[0][1])
+                if (outcome := await _oldest(running, finished)) is not None:
+                    yield outcome
+                if len(finished) > cancelled_sources:
+                    cancelled_sources = len(finished)
+                    _cancel(task for task, other in running if other.source in finished)
         while running:
-            yield await running.popleft()[0]
+            if (outcome := await _oldest(running, finished)) is not None:
+                yield outcome
     except BudgetReached:
         # No new call starts. The calls in flight are already paid for, so wait until the ledger has their replies.
         await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
         raise
     finally:
-        for task, _ in running:
-            task.cancel()
+        _cancel(task for task, _ in running)
+
+
+async def _oldest(running: deque[tuple[asyncio.Task[Outcome], Item]], finished: Collection[str]) -> Outcome | None:
+    """Remove the oldest task and return its outcome, or None if its source needs no more outcomes."""
+    task, item = running.popleft()
+    if item.source not in finished:
+        return await task
+    _cancel([task])
+    # Wait until the calls of the task have ended, so that its replies are in the ledger or its connections are closed.
+    await asyncio.gather(task, return_exceptions=True)
+    return None
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _size(item: Item) -> int:
+    return len(item.context) if isinstance(item, Sample) else 0
 
 
 def samples_at_once(config: BuildConfig) -> int:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from data_pipeline.records import REASONS, STAGES
-from data_pipeline.settings import BuildConfig, SourceSpec
-from data_pipeline.sources.registry import SOURCES
+from data_pipeline.settings import BuildConfig, ReasonSpec, SourceSpec
+from data_pipeline.sources.registry import SOURCES, task_of
 
 
 def dataset_card(config: BuildConfig, statistics: Mapping[str, Any]) -> str:
@@ -22,7 +23,7 @@ def dataset_card(config: BuildConfig, statistics: Mapping[str, Any]) -> str:
     sections = (
         _front_matter(config),
         _opening(config, statistics),
-        _retention(statistics["sources"]),
+        _retention(statistics["sources"], statistics.get("targets", {})),
         _rejections(statistics["sources"]),
         _pages(statistics["sources"]),
         _tokens(statistics.get("tokens")),
@@ -58,9 +59,9 @@ def _opening(config: BuildConfig, statistics: Mapping[str, Any]) -> Iterator[str
     yield ""
 
 
-def _retention(sources: Mapping[str, Any]) -> Iterator[str]:
+def _retention(sources: Mapping[str, Any], targets: Mapping[str, int]) -> Iterator[str]:
     names = ("read", *STAGES)
-    yield from ("## Retention", "", "Records left after each stage.", "")
+    yield from ("## Retention", "", "Records left after each stage. `judge` is Phase 1, `reason` Phase 2.", "")
     yield from _head("source", *names, "written", "kept")
     total = dict.fromkeys((*names, "written"), 0)
     for name, source in sources.items():
@@ -70,6 +71,15 @@ def _retention(sources: Mapping[str, Any]) -> Iterator[str]:
         yield _row(_cell(name), *(f"{kept[stage]:,}" for stage in total), _percent(kept["written"], kept["read"]))
     yield _row("**all**", *(f"{count:,}" for count in total.values()), _percent(total["written"], total["read"]))
     yield ""
+    if targets:
+        reached = {name: sources[name]["written"] if name in sources else 0 for name in targets}
+        yield "A source is read until its target is reached; a source that ends before it has fewer records."
+        yield ""
+        yield from _head("source", "target", "kept")
+        for name, target in targets.items():
+            yield _row(_cell(name), f"{target:,}", f"{reached[name]:,}")
+        yield _row("**all**", f"{sum(targets.values()):,}", f"{sum(reached.values()):,}")
+        yield ""
 
 
 def _rejections(sources: Mapping[str, Any]) -> Iterator[str]:
@@ -172,6 +182,14 @@ def _how(config: BuildConfig) -> Iterator[str]:
     )
     yield f"- pages judged by: {judged}; reasoning by: {reasoned}"
     yield f"- page style `{_cell(config.style)}`, seed {config.seed}, at most {config.max_pages} pages per document"
+    if config.max_tokens:
+        counted = f"the tokenizer of `{_cell(Path(config.tokenizer).name)}`" if config.tokenizer else "tekken"
+        yield f"- trajectories of more than {config.max_tokens:,} tokens, counted with {counted}, are rejected"
+    if not judge.keep_unanswerable:
+        yield "- Phase 1 drops questions that the document does not answer"
+    if reason.kind == "teacher":
+        yield from _correctness(reason)
+    yield from _order_and_prompts(config)
     assemble = config.assemble
     if assemble.distributed_share:
         yield (
@@ -182,6 +200,31 @@ def _how(config: BuildConfig) -> Iterator[str]:
     if assemble.multi_round_share:
         yield f"- {assemble.multi_round_share:.0%} of records with several necessary pages select them hop by hop"
     yield "- `config.toml` holds every setting, `stats.json` every count"
+
+
+def _correctness(reason: ReasonSpec) -> Iterator[str]:
+    answer = "the teacher's own answer" if reason.target == "teacher" else "the gold answer, in place of the teacher's"
+    if reason.correct_by == "official":
+        rule = (
+            f"the official metric of its source: token F1 of 1 for short spans, of {reason.min_token_f1:g} for free answers, "
+            f"ROUGE-L of {reason.min_rouge_l:g} for summaries, an equal line for code"
+        )
+    else:
+        rule = (
+            f"its type: equal short spans, token F1 of {reason.min_token_f1:g} for free answers, ROUGE-L of "
+            f"{reason.min_rouge_l:g} for summaries, an equal line for code"
+        )
+    yield f"- the target is {answer}; an answer counts as correct by {rule}"
+
+
+def _order_and_prompts(config: BuildConfig) -> Iterator[str]:
+    drawn = [source.label for source in config.sources if source.order == "random"]
+    if drawn:
+        yield f"- rows are read in a random order that depends on the seed: {', '.join(map(_cell, drawn))}"
+    tasks = {source.label: task_of(source) for source in config.sources}
+    posed = [f"{_cell(label)} as `{task}`" for label, task in tasks.items() if task]
+    if posed:
+        yield f"- prompts carry the instruction that evaluation uses for the task: {', '.join(posed)}"
 
 
 def _head(*names: str) -> Iterator[str]:

@@ -38,6 +38,9 @@ def build(
     out: Annotated[str, typer.Option("--out", help="The output folder; overrides the configuration.")] = "",
     runner: Annotated[str, typer.Option(help="local: one process; ray: several Ray processes.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="With --runner ray: number of processes.")] = 2,
+    limit: Annotated[
+        int, typer.Option(min=0, help="A pilot: read this many samples, divided like the sources' targets; 0: all.")
+    ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting, e.g. reason.samples=4; may be repeated.")
@@ -49,6 +52,7 @@ def build(
     An interrupted build resumes when run again: no finished teacher call is repeated.
 
     Example: seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
+    Example: seer-data build configs/data-paper.toml --limit 200 --out runs/pilot
     Example: seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
 
     \f
@@ -56,10 +60,12 @@ def build(
     """
     from data_pipeline.build import build as run_build
     from data_pipeline.progress import ProgressLine, total_rows
+    from data_pipeline.settings import pilot_of
 
     if runner not in ("local", "ray"):
         raise InputError(f"--runner {runner}: must be local or ray")
     settings = _settings(config, overrides or [], input, kind, map, split, judge, out)
+    settings = pilot_of(settings, limit) if limit else settings
     progress = ProgressLine(total_rows(settings.sources))
     chosen: Literal["local", "ray"] = "ray" if runner == "ray" else "local"
     try:

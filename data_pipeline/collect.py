@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -56,6 +57,9 @@ class Collector:
         self._writers: dict[str, ShardWriter] = {}
         self._stack = ExitStack()
         self._template_records = 0
+        self._targets = {source.label: source.target for source in config.sources if source.target is not None}
+        self.finished: set[str] = set()
+        """Names of the sources that have reached their target; their further outcomes do not count."""
         self._tokens = TokenHistograms(config.count_tokens_of)
         for stale in output_folders(self._out):
             (stale / MANIFEST_NAME).unlink(missing_ok=True)
@@ -66,8 +70,14 @@ class Collector:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, outcome: Outcome) -> None:
-        """Write or count one outcome. Raises BuildStopped if the fraction of faults exceeds `max_fault_share`."""
+    def add(self, outcome: Outcome) -> bool:
+        """Write or count one outcome, and return whether it counts.
+
+        An outcome behind its source's target does not count: how many of them there are depends on how far the runner
+        reads ahead. Raises BuildStopped if the fraction of faults exceeds `max_fault_share`.
+        """
+        if outcome.source in self.finished:
+            return False
         # Outcomes arrive in order, so the decision about a template record does not depend on timing.
         if outcome.instead_of is not None and not self._admits_template_record():
             outcome = replace(outcome, rejection=outcome.instead_of, trajectories={})
@@ -77,6 +87,9 @@ class Collector:
                 self._writer(form, outcome.split).add(trajectory)
             self._tokens.add(next(iter(outcome.trajectories.values())), outcome.vision_tokens)
         self.tally.add(outcome, written)
+        if self.tally.sources[outcome.source].written >= self._targets.get(outcome.source, math.inf):
+            self.finished.add(outcome.source)
+        return True
 
     def finish(self, config_digest: str, guard: dict[str, Any] | None) -> BuildReport:
         """Write the statistics and the card, then the manifests, which mark the sets as complete.
@@ -92,6 +105,7 @@ class Collector:
             **self.tally.statistics(),
             "sets": sorted(self._writers),
             "guard": guard,
+            **({"targets": self._targets} if self._targets else {}),
             "tokens": self._tokens.summary(),
         }
         # Each manifest holds the hash of the statistics, which ties the sets of one build together.

@@ -76,8 +76,9 @@ def total_rows(sources: Sequence[SourceSpec]) -> int | None:
 
 def _rows_of(source: SourceSpec) -> int | None:
     path = Path(source.path)
-    if source.limit is not None or not path.is_file():
-        # A limit counts samples, not rows. Folders and hub datasets would have to be read to be counted.
+    if source.limit is not None or source.target is not None or not path.is_file():
+        # A limit counts samples and a target kept records, not rows. Folders and hub datasets would have to be read to be
+        # counted.
         return None
     if path.suffix in (".jsonl", ".ndjson"):
         with path.open("rb") as file:

@@ -80,6 +80,8 @@ class Rejection:
     id: str = ""
     notes: Mapping[str, int] = field(default_factory=dict)
     """Counters by name, such as the number of teacher replies."""
+    context_overlap: float | None = None
+    """Overlap of the context with the guard's benchmark; None if it was not measured."""
 
     def with_notes(self, notes: Mapping[str, int]) -> Rejection:
         """Return a copy with these counters."""
@@ -127,6 +129,8 @@ class Sample:
     segments: tuple[tuple[int, int], ...] = ()
     """Spans of passages that can be reordered; together they cover the context. Empty if the context is one passage."""
     provenance: Mapping[str, str] = field(default_factory=dict)
+    context_overlap: float | None = None
+    """Overlap of the context with the guard's benchmark; None if it was not measured."""
 
     @property
     def document_key(self) -> str:
@@ -177,3 +181,5 @@ class Outcome:
     agreement: Agreement | None = None
     notes: Mapping[str, int] = field(default_factory=dict)
     """Counters by name: unparsed replies, retries, samples drawn and so on."""
+    context_overlap: float | None = None
+    """Overlap of the context with the guard's benchmark; None if it was not measured, or counts elsewhere."""

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from data_pipeline.records import Kind
+from seer.errors import ConfigError
 from seer.schema import Record
 from seer.teaching.settings import TeacherSpec
 
@@ -190,3 +191,28 @@ class BuildConfig(Record):
             if labels.count(label) > 1:
                 raise ValueError(f"two sources are named '{label}': set a different `name` for each")
         return self
+
+
+def pilot_of(config: BuildConfig, num_samples: int) -> BuildConfig:
+    """Return the configuration of a pilot that reads `num_samples` samples, divided among the sources like their targets.
+
+    A source without a target counts as much as the mean of the targets. Raises ConfigError if there are fewer samples than
+    sources.
+    """
+    sources = config.sources
+    if num_samples < len(sources):
+        raise ConfigError(f"--limit {num_samples}: must be at least {len(sources)}, one sample for each source")
+    targets = [source.target for source in sources if source.target is not None]
+    mean = sum(targets) / len(targets) if targets else 1.0
+    weights = [mean if source.target is None else float(source.target) for source in sources]
+    # Every source gets one sample; the largest remainders of its exact part of the rest decide who gets what is left.
+    exact = [(num_samples - len(sources)) * weight / sum(weights) for weight in weights]
+    limits = [1 + int(part) for part in exact]
+    by_remainder = sorted(range(len(sources)), key=lambda index: (int(exact[index]) - exact[index], index))
+    for index in by_remainder[: num_samples - sum(limits)]:
+        limits[index] += 1
+    limited = [
+        source.model_copy(update={"limit": limit if source.limit is None else min(source.limit, limit)})
+        for source, limit in zip(sources, limits, strict=True)
+    ]
+    return config.model_copy(update={"sources": tuple(limited)})

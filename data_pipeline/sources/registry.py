@@ -22,6 +22,7 @@ from data_pipeline.sources import documents, multihop, reading
 from data_pipeline.sources.adapting import one_of, optional_text, text_field, text_list
 from data_pipeline.sources.posing import resolve_task
 from data_pipeline.sources.rawfiles import read_rows, split_in_name
+from data_pipeline.sources.spool import shuffled
 from seer.errors import ConfigError
 from seer.storage import replace_surrogates
 from seer.teaching.template import UNANSWERABLE
@@ -141,14 +142,15 @@ SOURCES: dict[str, KnownSource] = {
 
 
 def load_source(
-    spec: SourceSpec, max_bytes: int = 32 << 20, on_row: Callable[[], None] | None = None
+    spec: SourceSpec, max_bytes: int = 32 << 20, on_row: Callable[[], None] | None = None, seed: int = 0
 ) -> Iterator[Sample | Rejection]:
-    """Yield the samples of one source in file order, and a Rejection for each unusable record.
+    """Yield the samples of one source in the order that `spec.order` states, and a Rejection for each unusable record.
 
     Args:
         spec: The source. `spec.limit` counts samples, not rows.
         max_bytes: Longer lines of JSON Lines files are rejected.
-        on_row: Called for every row read.
+        on_row: Called for every row that is adapted.
+        seed: Decides a random order.
 
     Raises ConfigError if the source or its task is unknown or the split is not train, DocumentNotFound if there is no data at the
     path, InputError if a file is unreadable.
@@ -159,7 +161,8 @@ def load_source(
     rows = reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
     split = spec.split or split_in_name(spec.path)
     taken = 0  # samples only: rejections do not count towards the limit
-    for number, row in enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1):
+    numbered = enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1)
+    for number, row in shuffled(numbered, seed, spec.label) if spec.order == "random" else numbered:
         if on_row:
             on_row()
         for item in _adapt_row(adapt, row, spec, number):

@@ -145,19 +145,25 @@ class LeakageGuard:
         context_fractions = contexts.fractions_in(self._context_grams, len(samples)).tolist()
         return [Overlap(*pair) for pair in zip(question_fractions, context_fractions, strict=True)]
 
-    def check(self, sample: Sample, overlap: Overlap | None = None) -> Rejection | None:
+    def check(self, sample: Sample, overlap: Overlap | None = None, *, count: bool = True) -> Rejection | None:
         """Return the rejection of a sample that overlaps the benchmark too much, or None.
 
-        `overlap` is the sample's entry from `overlaps`; without it, it is computed.
+        `overlap` is the sample's entry from `overlaps`; without it, it is computed. `count` enters the context's overlap
+        into the report; a build enters it later, once the record's outcome is known to count.
         """
         question, context = overlap or self.overlaps([sample])[0]
         if question > self._spec.max_question_overlap:
             return sample.reject("leaked_question", f"overlap {question:.2f}")
-        # The last of the ten bins includes an overlap of exactly 1.
-        self._context_overlap[sample.source][min(9, int(context * 10))] += 1
+        if count:
+            self.count(sample.source, context)
         if context > self._spec.max_context_overlap:
             return sample.reject("leaked_context", f"overlap {context:.2f}")
         return None
+
+    def count(self, source: str, context_overlap: float) -> None:
+        """Enter the overlap of one context into the report."""
+        # The last of the ten bins includes an overlap of exactly 1.
+        self._context_overlap[source][min(9, int(context_overlap * 10))] += 1
 
     def report(self) -> dict[str, Any]:
         """Return the guard's settings and, by source, a histogram of context overlap in tenths."""

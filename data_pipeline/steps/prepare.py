@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from data_pipeline.records import Rejection, Sample
+from data_pipeline.records import Outcome, Rejection, Sample
 from data_pipeline.settings import BuildConfig
 from data_pipeline.sources.registry import load_source
 from data_pipeline.steps.augment import Pool, augment
@@ -30,6 +31,8 @@ class Preparation:
         self.config = config
         spec = config.guard
         self.rows_read = 0
+        self.finished: set[str] = set()
+        """Names of the sources that have reached their target. The rest of them is not read."""
         self.guard = LeakageGuard(BenchmarkIndex.load(spec.benchmark), spec) if spec.benchmark else None
 
     def __iter__(self) -> Iterator[Item]:
@@ -37,7 +40,10 @@ class Preparation:
         max_bytes = int(self.config.max_record_mb * (1 << 20))
         for spec in self.config.sources:
             pool = Pool()
-            for item, overlap in self._with_overlaps(load_source(spec, max_bytes, self._count_row)):
+            loaded = load_source(spec, max_bytes, self._count_row, self.config.seed)
+            for item, overlap in self._with_overlaps(loaded):
+                if spec.label in self.finished:
+                    break
                 if isinstance(item, Sample):
                     yield from self._admit(item, overlap, seen, pool)
                 else:
@@ -55,17 +61,33 @@ class Preparation:
         if not seen.add(sample.key):
             yield sample.reject("duplicate_id")
             return
-        leak = self.guard.check(sample, overlap) if self.guard else None
+        leak = self.guard.check(sample, overlap, count=False) if self.guard else None
+        is_measured = overlap is not None and (leak is None or leak.reason == "leaked_context")
+        context_overlap = overlap.context if overlap is not None and is_measured else None
         if leak is not None:
-            yield leak
+            yield replace(leak, context_overlap=context_overlap)
             return
+        if context_overlap is not None:
+            sample = replace(sample, context_overlap=context_overlap)
         for augmented in augment(sample, pool, self.config.variants, self.config.seed):
             # The sample's own id is already in `seen`; the id of a variant may still equal that of another record.
             is_new = augmented.id == sample.id or seen.add(augmented.key)
+            if augmented.id != sample.id:
+                # The overlap was measured on the loaded context, and it counts once.
+                augmented = replace(augmented, context_overlap=None)
             yield augmented if is_new else augmented.reject("duplicate_id")
 
     def _count_row(self) -> None:
         self.rows_read += 1
+
+    def count(self, outcome: Outcome) -> None:
+        """Enter an outcome that counts into the guard's report.
+
+        A source with a target is read ahead of the outcomes. What lies behind the target does not count, so that the
+        report does not depend on how far a runner had read.
+        """
+        if self.guard is not None and outcome.context_overlap is not None:
+            self.guard.count(outcome.source, outcome.context_overlap)
 
     def report(self) -> dict[str, Any] | None:
         """Return the guard's report on the overlap of the sources with the benchmark; None without a guard."""

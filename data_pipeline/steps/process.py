@@ -168,6 +168,7 @@ class Process:
             relevant_pages=len(relevance.pages) if relevance else 0,
             agreement=relevance.agreement if relevance else None,
             notes={**(relevance.notes if relevance else {}), **notes},
+            context_overlap=sample.context_overlap,
         )
 
     def _split(self, sample: Sample) -> str:
@@ -230,4 +231,6 @@ class Tools:
 
 async def outcome_of(item: Item, process: Process) -> Outcome:
     """Return the outcome of an item: process a sample, or wrap the rejection. Raises what `process` raises."""
-    return await process(item) if isinstance(item, Sample) else Outcome(item.source, item.id, item)
+    if isinstance(item, Sample):
+        return await process(item)
+    return Outcome(item.source, item.id, item, context_overlap=item.context_overlap)
