@@ -55,7 +55,7 @@ class Listener(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.script, self.card = script, card or {"id": "fake", "owned_by": "someone"}
         self.tokenize = tokenize
-        self.told = FakeServer(f"http://127.0.0.1:{self.server_address[1]}/v1")
+        self.state = FakeServer(f"http://127.0.0.1:{self.server_address[1]}/v1")
         self._lock = threading.Lock()
         self._connections: list[Any] = []
 
@@ -75,16 +75,16 @@ class Listener(ThreadingHTTPServer):
     def counted(self, body: dict[str, Any], headers: dict[str, str]) -> Iterator[int]:
         """Count a request as running until the block ends; yields its number."""
         with self._lock:
-            number = len(self.told.asked)
-            self.told.asked.append(body)
-            self.told.headers.append(headers)
-            self.told.under_way += 1
-            self.told.most_at_once = max(self.told.most_at_once, self.told.under_way)
+            number = len(self.state.asked)
+            self.state.asked.append(body)
+            self.state.headers.append(headers)
+            self.state.under_way += 1
+            self.state.most_at_once = max(self.state.most_at_once, self.state.under_way)
         try:
             yield number
         finally:
             with self._lock:
-                self.told.under_way -= 1
+                self.state.under_way -= 1
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -127,8 +127,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         message = {"role": "assistant", "content": say.text, **say.message}
         usage = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
-        said = {"text": say.text} if "prompt" in body else {"message": message}
-        reply = {"choices": [{**said, "finish_reason": say.finish}], "usage": usage}
+        content = {"text": say.text} if "prompt" in body else {"message": message}
+        reply = {"choices": [{**content, "finish_reason": say.finish}], "usage": usage}
         self._send(200, json.dumps(reply).encode(), {}, num_missing=10 if say.cut_short else 0)
 
     def _stream(self, say: Say) -> None:
@@ -174,7 +174,7 @@ def serve(script: Script, card: dict[str, Any] | None = None, tokenize: Tokenize
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield listener.told
+        yield listener.state
     finally:
         listener.shutdown()
         listener.server_close()

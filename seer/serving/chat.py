@@ -1,9 +1,9 @@
-"""An OpenAI-style chat → the documents it brings and the question it asks. Values in, values out.
+"""Reads an OpenAI-style chat as documents and a question. All functions are pure.
 
-What is a document: a file part (data URL or uploaded), an image part (data URL), a text of at least `min_document_chars`.
-What is the question: the last user message, or the last text part of it. Where one long text holds both, the question is
-its last paragraph, or its first where that is the one that asks. Short earlier messages are talk: they stand before the
-question, so that "and the second one?" can be understood. Nothing is fetched from addresses.
+Documents are file parts (a data URL or an uploaded file), image parts (a data URL), and texts of at least
+`min_document_chars` characters. The question is the last text part of the last user message. If one long text holds both,
+its last paragraph is the question, or its first one if only that ends like a question. Short earlier messages are placed
+before the question, so that the model understands "and the second one?". Nothing is fetched from addresses.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from seer.errors import InputError
 from seer.serving.settings import ChatOptions, ServeSettings
 
 MAX_TALK_CHARS = 4_000
+"""Characters of earlier messages that are placed before the question; the latest are kept."""
 MAX_SOURCES = 64
 UNSUPPORTED = (
     *("tools", "tool_choice", "functions", "function_call", "response_format", "audio"),
@@ -30,7 +31,7 @@ UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class Source:
-    """One document: its text, or its bytes, or the id of an uploaded file."""
+    """One document of a chat: its text, its bytes, or the id of an uploaded file."""
 
     name: str
     text: str | None = None
@@ -40,6 +41,8 @@ class Source:
 
 @dataclass(frozen=True)
 class ChatRequest:
+    """A validated chat completion request. None means that the server's choice applies."""
+
     model: str
     question: str
     sources: tuple[Source, ...]
@@ -53,8 +56,8 @@ class ChatRequest:
 
 
 @dataclass
-class _Reading:
-    """What was found so far, message by message."""
+class _Parts:
+    """The parts of a chat that were found so far."""
 
     settings: ServeSettings
     sources: list[Source] = field(default_factory=list)
@@ -63,9 +66,12 @@ class _Reading:
 
 
 def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
-    """Raises InputError, ConfigError: what arrived, what was required."""
+    """Return the documents, the question and the options of a chat.
+
+    Raises InputError for a malformed or unsupported request, ConfigError for a wrong field of `seer`.
+    """
     if not isinstance(body, Mapping):
-        raise InputError("the body is no JSON object; send a chat completion request")
+        raise InputError("the body is not a JSON object; send a chat completion request")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise InputError("'messages' is missing or empty; send at least one user message")
@@ -73,13 +79,13 @@ def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
     question, sources = _read_messages(messages, settings)
     if not sources:
         raise InputError(
-            "the chat brings no document: add a file part, an image part, or a text of at least "
+            "the chat holds no document: add a file part, an image part, or a text of at least "
             f"{settings.min_document_chars} characters, and then the question"
         )
     if len(question) > settings.max_question_chars:
         raise InputError(
             f"the question takes {len(question)} characters and {settings.max_question_chars} are allowed; put the document "
-            "into a part or message of its own, and the question last"
+            "into a separate part or message before the question"
         )
     stream_options = body.get("stream_options")
     return ChatRequest(
@@ -97,57 +103,58 @@ def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
 
 
 def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[str, list[Source]]:
-    reading = _Reading(settings)
+    """The question, with instructions and earlier messages before it, and the documents."""
+    parts = _Parts(settings)
     last = max((n for n, m in enumerate(messages) if isinstance(m, Mapping) and m.get("role") == "user"), default=None)
     if last is None:
-        raise InputError("no message has the role 'user'; the last one of them asks the question")
+        raise InputError("no message has the role 'user'; ask the question in a user message")
     question = ""
     for index, message in enumerate(messages[: last + 1]):
         if not isinstance(message, Mapping):
-            raise InputError(f"messages[{index}] is no object with 'role' and 'content'")
-        role, texts = message.get("role"), _content(message.get("content"), index, reading)
+            raise InputError(f"messages[{index}] is not an object; give it 'role' and 'content'")
+        role, texts = message.get("role"), _content(message.get("content"), index, parts)
         if index == last:
-            question = _question(texts, reading)
+            question = _question(texts, parts)
         elif role in ("system", "developer"):
-            _sort(texts, reading.instructions, reading)
+            _sort(texts, parts.instructions, parts)
         elif role in ("user", "assistant"):
             short: list[str] = []
-            _sort(texts, short, reading)
-            reading.talk += [f"{str(role).capitalize()}: {text}" for text in short]
+            _sort(texts, short, parts)
+            parts.talk += [f"{str(role).capitalize()}: {text}" for text in short]
         else:
             raise InputError(
                 f"messages[{index}] has the role '{role!s:.40}'; Seer reads system, developer, user and assistant"
             )
     if not question.strip():
-        raise InputError("the last user message asks nothing; write the question as its last text part")
-    return _with_talk(question, reading), reading.sources
+        raise InputError("the last user message holds no question; write it as the last text part")
+    return _with_talk(question, parts), parts.sources
 
 
-def _with_talk(question: str, reading: _Reading) -> str:
-    head = "\n".join(reading.instructions)
-    talk = "\n".join(reading.talk)[-MAX_TALK_CHARS:]
+def _with_talk(question: str, parts: _Parts) -> str:
+    head = "\n".join(parts.instructions)
+    talk = "\n".join(parts.talk)[-MAX_TALK_CHARS:]
     earlier = f"Earlier in this conversation:\n{talk}" if talk else ""
     return "\n\n".join(part for part in (head, earlier, question) if part)
 
 
-def _content(content: Any, index: int, reading: _Reading) -> list[str]:
-    """The texts of a message; its files and images go to the sources."""
+def _content(content: Any, index: int, parts: _Parts) -> list[str]:
+    """The texts of a message. Its files and images are added to the sources."""
     if content is None:
         return []
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
-        raise InputError(f"messages[{index}].content is neither text nor a list of parts")
+        raise InputError(f"messages[{index}].content is neither a text nor a list of parts; send one of them")
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif kind == "file" and isinstance(part.get("file"), Mapping):
-            _add(reading, _file_source(part["file"], len(reading.sources) + 1))
+            _add(parts, _file_source(part["file"], len(parts.sources) + 1))
         elif kind == "image_url" and isinstance(part.get("image_url"), Mapping):
             data = decode_data_url(part["image_url"].get("url"), "image_url")
-            _add(reading, Source(f"image-{len(reading.sources) + 1}", data=data))
+            _add(parts, Source(f"image-{len(parts.sources) + 1}", data=data))
         else:
             raise InputError(
                 f"messages[{index}] holds a part of type '{kind!s:.40}'; Seer reads text, file and image_url parts"
@@ -155,10 +162,10 @@ def _content(content: Any, index: int, reading: _Reading) -> list[str]:
     return texts
 
 
-def _add(reading: _Reading, source: Source) -> None:
-    if len(reading.sources) >= MAX_SOURCES:
-        raise InputError(f"the chat brings more than {MAX_SOURCES} documents; join some of them")
-    reading.sources.append(source)
+def _add(parts: _Parts, source: Source) -> None:
+    if len(parts.sources) >= MAX_SOURCES:
+        raise InputError(f"the chat holds more than {MAX_SOURCES} documents; join some of them")
+    parts.sources.append(source)
 
 
 def _file_source(file: Mapping[str, Any], number: int) -> Source:
@@ -168,25 +175,26 @@ def _file_source(file: Mapping[str, Any], number: int) -> Source:
     return Source(name, data=decode_data_url(file.get("file_data"), "file_data"))
 
 
-def _sort(texts: Sequence[str], short: list[str], reading: _Reading) -> None:
-    """Long texts are documents, short ones are talk."""
+def _sort(texts: Sequence[str], short: list[str], parts: _Parts) -> None:
+    """Add long texts to the documents and the others to `short`."""
     for text in texts:
-        if len(text) >= reading.settings.min_document_chars:
-            _add(reading, Source(f"text-{len(reading.sources) + 1}", text=text))
+        if len(text) >= parts.settings.min_document_chars:
+            _add(parts, Source(f"text-{len(parts.sources) + 1}", text=text))
         elif text.strip():
             short.append(text)
 
 
-def _question(texts: Sequence[str], reading: _Reading) -> str:
+def _question(texts: Sequence[str], parts: _Parts) -> str:
+    """The question in the last user message. Its long texts are added to the documents."""
     if not texts:
         return ""
     *others, last = texts
     short: list[str] = []
-    _sort(others, short, reading)
-    if len(last) >= reading.settings.min_document_chars:
-        document, last = split_question(last, reading.settings.max_question_chars)
+    _sort(others, short, parts)
+    if len(last) >= parts.settings.min_document_chars:
+        document, last = split_question(last, parts.settings.max_question_chars)
         if document:
-            _add(reading, Source(f"text-{len(reading.sources) + 1}", text=document))
+            _add(parts, Source(f"text-{len(parts.sources) + 1}", text=document))
     return "\n".join([*short, last])
 
 
@@ -194,7 +202,10 @@ _ASKS = re.compile(r"[?？]\s*\Z|\A\s*(question|query|q|问题|task|instruction)
 
 
 def split_question(text: str, max_question_chars: int) -> tuple[str, str]:
-    """(document, question) of one text that holds both."""
+    """Split one text into (document, question); the document is empty if the text has one paragraph.
+
+    The last paragraph is the question, unless only the first one ends with a question mark or a colon.
+    """
     body = text.rstrip()
     head, gap, tail = body.rpartition("\n\n")
     if not gap:
@@ -210,13 +221,13 @@ _DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<parameters>(;[\w.+
 
 
 def decode_data_url(url: Any, where: str) -> bytes:
-    """The bytes of a data URL. Raises InputError: addresses are not fetched."""
+    """The bytes of a data URL; `where` names its field. Raises InputError for damaged data and for other addresses."""
     if not isinstance(url, str) or not url:
         raise InputError(f"{where} is missing; send a data URL such as data:application/pdf;base64,...")
     match = _DATA_URL.match(url)
     if match is None:
         raise InputError(
-            f"{where} is no data URL; nothing is fetched from the network: send data:application/pdf;base64,..."
+            f"{where} is not a data URL; nothing is fetched from the network: send data:application/pdf;base64,..."
         )
     payload = url[match.end() :]
     if ";base64" not in match["parameters"]:
@@ -232,7 +243,7 @@ def decode_data_url(url: Any, where: str) -> bytes:
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
-        raise InputError(f"n={body['n']!r:.40}: Seer gives one answer; leave n out")
+        raise InputError(f"n={body['n']!r:.40}: Seer returns one answer; leave n out")
     for name in UNSUPPORTED:
         value = body.get(name)
         if value and value not in ("none", "auto") and not (isinstance(value, Mapping) and value.get("type") == "text"):
@@ -249,7 +260,7 @@ def _text(body: Mapping[str, Any], key: str) -> str:
 def _object(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = body.get(key) or {}
     if not isinstance(value, Mapping):
-        raise InputError(f"'{key}' is no object")
+        raise InputError(f"'{key}' is {value!r:.40}; an object is needed")
     return value
 
 
@@ -265,7 +276,7 @@ def _number(body: Mapping[str, Any], key: str, kind: type, low: float | None = N
     if value is None:
         return None
     right = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-    # asked the other way round, "not a number" would pass
+    # NaN fails every comparison, so the bounds are tested in the form that it fails.
     if not right or (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f" from {low:g}" + (f" to {high:g}" if high is not None else "") if low is not None else ""
         raise InputError(f"'{key}' is {value!r:.40}; a number{bounds} is needed")

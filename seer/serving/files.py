@@ -1,4 +1,4 @@
-"""Uploaded files: kept on disk for a while under names of our own, each seen only with the key it came with."""
+"""Uploaded files: kept on disk for a limited time under random names, each visible only with the key that uploaded it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from typing import Any
 from seer.errors import InputError
 
 BLOCK_BYTES = 4096
-"""What a file takes of the disk at least: many tiny ones fill it too."""
+"""Least size that is counted for a file, because every file occupies a block of the disk."""
 
 
 @dataclass(frozen=True)
 class StoredFile:
+    """The description of an uploaded file."""
+
     id: str
     filename: str
+    """The client's name for the file; never used as a path."""
     size_bytes: int
     created_at: int
+    """Unix time in seconds."""
     owner: str
+    """Owner id of the key, see `seer.serving.guard.Keys.owner`."""
     purpose: str
 
     def described(self) -> dict[str, Any]:
-        """As OpenAI's API describes a file."""
+        """The file as an object of OpenAI's API."""
         return {
             "id": self.id,
             "object": "file",
@@ -40,7 +45,7 @@ class StoredFile:
 
 
 class FileStore:
-    """Files of all keys, at most `max_bytes` together. What is older than `ttl_s` goes first."""
+    """Files of all keys, at most `max_bytes` together. Files older than `ttl_s` seconds are deleted."""
 
     def __init__(self, max_bytes: int, ttl_s: float) -> None:
         self.max_bytes, self.ttl_s = max_bytes, ttl_s
@@ -49,9 +54,10 @@ class FileStore:
         self._lock = threading.Lock()
 
     def add(self, filename: str, data: bytes, owner: str, purpose: str) -> StoredFile:
+        """Store a file. Raises InputError if it is empty or the store is full, OSError if the disk is."""
         if not data:
             raise InputError("the file is empty; upload one with at least one byte")
-        # the id is ours and random: no name that a client chooses becomes a path
+        # The id is random, so no name that a client chooses becomes a path.
         stored = StoredFile(
             f"file-{secrets.token_hex(16)}", filename[:200], len(data), int(time.time()), owner, purpose[:40]
         )
@@ -66,32 +72,38 @@ class FileStore:
             path = self._folder / stored.id
             try:
                 path.write_bytes(data)
-            except OSError:  # a full disk: what was written of it would stay and count for nobody
+            except OSError:
+                # The disk is full. The written part would stay without being counted.
                 path.unlink(missing_ok=True)
                 raise
             self._files[stored.id] = stored
         return stored
 
     def find(self, file_id: str, owner: str) -> StoredFile | None:
+        """The file with this id, or None if the owner has no such file."""
         with self._lock:
             self._drop_expired()
             stored = self._files.get(file_id)
         return stored if stored is not None and stored.owner == owner else None
 
     def read(self, stored: StoredFile) -> bytes:
+        """The content of a file."""
         return (self._folder / stored.id).read_bytes()
 
     def owned_by(self, owner: str) -> list[StoredFile]:
+        """All files of an owner."""
         with self._lock:
             self._drop_expired()
             return [file for file in self._files.values() if file.owner == owner]
 
     def delete(self, stored: StoredFile) -> None:
+        """Delete a file. A file that was already deleted is ignored."""
         with self._lock:
             self._files.pop(stored.id, None)
             (self._folder / stored.id).unlink(missing_ok=True)
 
     def close(self) -> None:
+        """Delete all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop_expired(self) -> None:

@@ -1,4 +1,4 @@
-"""What a server counts, in Prometheus' form. Each server has a registry of its own."""
+"""The counters of a server, in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from seer.schema import Answer, Document
 
 
 class ServerMetrics:
+    """The counters of one server, in a separate registry."""
+
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -15,7 +17,7 @@ class ServerMetrics:
         )
         self.request_seconds = Histogram(
             "seer_http_request_seconds",
-            "Seconds until the last byte was sent.",
+            "Seconds until the last byte of the reply.",
             ["route"],
             registry=self.registry,
             buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
@@ -39,6 +41,7 @@ class ServerMetrics:
         )
 
     def count_answer(self, document: Document, answer: Answer) -> None:
+        """Count an answer, its document's pages, its tokens and its deviations from the protocol."""
         self.answers.labels(str(answer.status)).inc()
         self.pages.observe(len(document.pages))
         for kind, value in answer.usage.model_dump().items():
@@ -47,7 +50,7 @@ class ServerMetrics:
             self.deviations.labels(name).inc()
 
     def exposition(self) -> tuple[bytes, str]:
-        """(body, content type) of /metrics."""
+        """The body and the content type of /metrics."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return generate_latest(self.registry), CONTENT_TYPE_LATEST

@@ -1,6 +1,6 @@
-"""From a chat that was understood to its answer: documents are rendered, then the conversation is driven, in threads.
+"""Answers a chat: renders its documents and runs the conversation, in threads.
 
-Whatever ends it early (the client gone, the time over) cancels what the engine still computes.
+A disconnected client and a timeout cancel the reading and its requests to the engine.
 """
 
 from __future__ import annotations
@@ -27,18 +27,24 @@ from seer.systems.seer import check_system, selects_pages, system_policy
 
 
 class ServedEngine(Engine, Protocol):
-    """What a server needs of an engine: single requests, and whether it is well."""
+    """The interface that a server needs: an engine that accepts single requests and reports its state."""
 
-    async def generate_one(self, request: Request) -> Generation: ...
+    async def generate_one(self, request: Request) -> Generation:
+        """Answer one request; cancelling it cancels the request."""
+        ...
 
-    def trouble(self) -> str: ...
+    def trouble(self) -> str:
+        """The reason why no request can be served; "" if the engine works."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the engine holds."""
+        ...
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears of a reading as it happens. May be called from any thread."""
+    """Callbacks for the steps, the text and the control tokens of a reading. They may be called from any thread."""
 
     on_step: OnStep | None = None
     on_text: Callable[[str], None] | None = None
@@ -64,32 +70,37 @@ class ReadingDesk:
         self.system, self.selector = system, selector
         self.admission = Admission(settings.max_concurrent, settings.max_waiting)
 
-    async def answer(self, asked: ChatRequest, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
-        """Raises InputError (documents that cannot be read), EngineError (too many wait), TimeoutError."""
-        async with asyncio.timeout(self.settings.timeout_s), self.admission.enter():
-            sources = [self._with_bytes(source, owner) for source in asked.sources]
-            document = await asyncio.to_thread(load_documents, sources, asked, self.settings)
-            return document, await self._read(asked, document, listener or Listener())
+    async def answer(self, chat: ChatRequest, owner: str, listener: Listener | None = None) -> tuple[Document, Answer]:
+        """Read the documents of a chat and answer its question.
 
-    async def _read(self, asked: ChatRequest, document: Document, listener: Listener) -> Answer:
+        Raises InputError for unreadable documents, EngineBusy if too many chats wait, and TimeoutError after the time
+        that the settings allow. A failure of the engine is a failed answer.
+        """
+        async with asyncio.timeout(self.settings.timeout_s), self.admission.enter():
+            sources = [self._with_bytes(source, owner) for source in chat.sources]
+            document = await asyncio.to_thread(load_documents, sources, chat, self.settings)
+            return document, await self._read(chat, document, listener or Listener())
+
+    async def _read(self, chat: ChatRequest, document: Document, listener: Listener) -> Answer:
         from seer.selection.base import build_selector
 
-        system, selector_name = self._choice(asked)
-        policy = chat_policy(system_policy(system, self.policy), asked, self.settings)
+        system, selector_name = self._choice(chat)
+        policy = chat_policy(system_policy(system, self.policy), chat, self.settings)
         selector = build_selector(selector_name)
         conversation = converse(
-            document, asked.question, self.engine, selector, policy, listener.on_step, listener.on_text
+            document, chat.question, self.engine, selector, policy, listener.on_step, listener.on_text
         )
-        return await read_one(conversation, self._hearing(listener), in_thread=True)
+        return await read_one(conversation, self._request_with(listener), in_thread=True)
 
-    def _choice(self, asked: ChatRequest) -> tuple[str, str]:
+    def _choice(self, chat: ChatRequest) -> tuple[str, str]:
         """Return the names of the system and the selector for a chat. Raises InputError if they do not go together."""
-        system = asked.options.system or self.system
-        selector = asked.options.selector or (self.selector if selects_pages(system) else "model")
+        system = chat.options.system or self.system
+        selector = chat.options.selector or (self.selector if selects_pages(system) else "model")
         check_system(system, selector)
         return system, selector
 
-    def _hearing(self, listener: Listener) -> Callable[[Request], Awaitable[Generation]]:
+    def _request_with(self, listener: Listener) -> Callable[[Request], Awaitable[Generation]]:
+        """The engine's `generate_one`, which also reports control tokens of streamed requests to the listener."""
         from dataclasses import replace
 
         def ask(request: Request) -> Awaitable[Generation]:
@@ -100,7 +111,7 @@ class ReadingDesk:
         return ask
 
     def _with_bytes(self, source: Source, owner: str) -> Source:
-        """An uploaded file becomes its bytes, if this key uploaded it."""
+        """The source with the bytes of its uploaded file. Raises DocumentNotFound if this key uploaded no such file."""
         if not source.file_id:
             return source
         stored = self.files.find(source.file_id, owner)
@@ -109,42 +120,42 @@ class ReadingDesk:
         return Source(stored.filename, data=self.files.read(stored))
 
 
-def chat_policy(policy: ReadingPolicy, asked: ChatRequest, settings: ServeSettings) -> ReadingPolicy:
-    """The server's policy with what this chat asks for, within the server's limits."""
+def chat_policy(policy: ReadingPolicy, chat: ChatRequest, settings: ServeSettings) -> ReadingPolicy:
+    """The server's policy with the options of a chat, within the server's limits."""
     changes: dict[str, Any] = {
         name: value
         for name in ("rounds", "max_pages", "max_retrieved_tokens")
-        if (value := getattr(asked.options, name)) is not None
+        if (value := getattr(chat.options, name)) is not None
     }
     for name in ("temperature", "top_p", "seed"):
-        if (value := getattr(asked, name)) is not None:
+        if (value := getattr(chat, name)) is not None:
             changes[name] = value
-    changes["max_new_tokens"] = min(asked.max_new_tokens or policy.max_new_tokens, settings.max_new_tokens)
+    changes["max_new_tokens"] = min(chat.max_new_tokens or policy.max_new_tokens, settings.max_new_tokens)
     return policy.model_copy(update=changes)
 
 
-def load_documents(sources: list[Source], asked: ChatRequest, settings: ServeSettings) -> Document:
-    """All documents of a chat as one. Raises InputError for what cannot be read and for too many pages."""
+def load_documents(sources: list[Source], chat: ChatRequest, settings: ServeSettings) -> Document:
+    """All documents of a chat as one. Raises InputError for an unreadable document, too many pages, or none."""
     documents: list[Document] = []
     room = settings.max_pages
     for source in sources:
-        documents.append(_load(source, asked.options.style or settings.style, asked, room))
+        documents.append(_load(source, chat.options.style or settings.style, chat, room))
         room -= len(documents[-1].pages)
     document = combine(documents)
     if not document.pages:
-        raise InputError("the documents hold no page to read")
+        raise InputError("the documents hold no page to read; send a document with text or images")
     return document
 
 
-def _load(source: Source, style: str, asked: ChatRequest, max_pages: int) -> Document:
+def _load(source: Source, style: str, chat: ChatRequest, max_pages: int) -> Document:
     from seer.rendering import load_bytes, render_text
     from seer.rendering.documents import keep_pages
     from seer.rendering.styles import STYLES
 
-    # a style is a name here: as a path it would open files of this machine
+    # Only names are accepted, because a path would open files of the server.
     if style not in (*STYLES, "auto"):
         raise InputError(f"no style '{style[:40]}'; known: {', '.join(STYLES)}, auto")
-    options = asked.options
+    options = chat.options
     if source.text is not None:
         document = render_text(source.text, style, source.name, max_pages=max_pages)
         return keep_pages(document, options.pages) if options.pages else document
@@ -164,5 +175,5 @@ def safe_name(name: str) -> str:
     """A file name of word characters that stays in its folder, whatever a client calls its file."""
     base = re.split(r"[\\/]", name)[-1]
     cleaned = re.sub(r"[^\w. -]", "_", base)[-80:].strip(". ")
-    # 80 characters of CJK are 240 bytes, within what file systems take
+    # 80 characters of CJK text take 240 bytes; file systems allow 255.
     return cleaned or "document"

@@ -1,9 +1,9 @@
-"""Is this engine right? Compared with transformers on a fixed three-image prompt, and with its own cache.
+"""Check an engine on a fixed prompt of three images: its tokens against transformers, and its prefix cache.
 
     for check in check_engine(engine, "path/to/checkpoint"):
         print(check.ok, check.name, check.detail)
 
-Greedy tokens: a small model must agree in all 32. A large one, in half precision, may part from transformers where two
+Greedy tokens: a small model must agree in all 32. A large one, in half precision, may differ from transformers where two
 tokens are nearly equal: the first token that differs must be within `TOLERANCE` of the best, in log-probability.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from seer.engines.base import Conversation, Generation, Request, Sampling, SelectCall
+from seer.engines.base import Conversation, Engine, Request, Sampling, SelectCall
 from seer.engines.prompts import encode_prompt
 from seer.errors import EngineError
 from seer.models.checks import Check
@@ -28,12 +28,22 @@ if TYPE_CHECKING:
 
 TOKENS = 32
 TOLERANCE = 0.25
+MIN_CACHED = 0.9
+"""Least fraction of the first stage's tokens that the cache must supply."""
 LARGE_PARAMETERS = 100_000_000
 QUESTION = "What is on page 2?"
 
 
-def check_engine(engine: Any, model: str | None) -> Iterator[Check]:
-    """`model`: a local checkpoint to compare with; without it only the conversation is checked."""
+@runtime_checkable
+class BlockCachingEngine(Protocol):
+    """An engine whose prefix cache must work, because it runs in this process. The cache holds whole blocks."""
+
+    block_tokens: int
+    """Tokens of one block."""
+
+
+def check_engine(engine: Engine, model: str | None) -> Iterator[Check]:
+    """Yield the result of each check. `model`: a local checkpoint to compare tokens with; None skips that check."""
     pages = _pages()
     prompt = Turn(kind="prompt", text=QUESTION, pages=tuple(pages))
     if model is not None and engine.encoder is not None:
@@ -41,8 +51,8 @@ def check_engine(engine: Any, model: str | None) -> Iterator[Check]:
     yield from _stages(engine, prompt, pages)
 
 
-def print_checks(engine: Any, model: str | None) -> None:
-    """Raises EngineError where a check fails: a server that reads wrongly should not start."""
+def print_checks(engine: Engine, model: str | None) -> None:
+    """Print each check to standard error. Raises EngineError if one fails, so that a wrong server does not start."""
     import typer
 
     failed = []
@@ -53,39 +63,40 @@ def print_checks(engine: Any, model: str | None) -> None:
         raise EngineError(f"the self-check failed: {', '.join(failed)}")
 
 
-def _agreement(engine: Any, model: str, prompt: Turn, pages: dict[int, Page]) -> Check:
+def _agreement(engine: Engine, model: str, prompt: Turn, pages: dict[int, Page]) -> Check:
     import torch
 
     from seer.engines.hf.engine import HFEngine
     from seer.models.checkpoint import load
 
-    # on the CPU: the engine that is checked has taken the GPU's memory
+    # On the CPU, because the engine that is checked occupies the GPU's memory.
     checkpoint = load(model, device="cpu", dtype="bfloat16" if torch.cuda.is_available() else "float32")
     reference = HFEngine(checkpoint)
-    asked = Request(Conversation((prompt,), pages), "check", sampling=Sampling(max_new_tokens=TOKENS))
-    (expected,), (said,) = reference.generate([asked]), _ask(engine, asked)
+    request = Request(Conversation((prompt,), pages), "check", sampling=Sampling(max_new_tokens=TOKENS))
+    (expected,), (generated,) = reference.generate([request]), engine.generate([request])
     assert expected.ids is not None
-    if said.ids is None:
+    if generated.ids is None:
         return Check("greedy tokens", False, "the engine returns no token ids to compare")
-    same = _agreeing(expected.ids, said.ids)
-    if same == len(expected.ids) == len(said.ids):
+    same = _num_equal(expected.ids, generated.ids)
+    if same == len(expected.ids) == len(generated.ids):
         return Check("greedy tokens", True, f"all {same} equal to transformers'")
-    detail = f"{same} of {len(expected.ids)} equal to transformers', then {said.ids[same : same + 1]}"
+    detail = f"{same} of {len(expected.ids)} equal to transformers', then {generated.ids[same : same + 1]}"
     if sum(parameter.numel() for parameter in checkpoint.model.parameters()) < LARGE_PARAMETERS:
         return Check("greedy tokens", False, f"{detail}; a small model must agree in all")
-    if same >= min(len(expected.ids), len(said.ids)):
+    if same >= min(len(expected.ids), len(generated.ids)):
         return Check("greedy tokens", False, f"{detail}; one of them stopped early")
-    gap = _gap(reference, asked, expected.ids, same, said.ids[same])
+    gap = _gap(reference, request, expected.ids, same, generated.ids[same])
     return Check("greedy tokens", gap <= TOLERANCE, f"{detail}, {gap:.3f} below the best in log-probability")
 
 
-def _gap(reference: HFEngine, asked: Request, ids: tuple[int, ...], at: int, other: int) -> float:
-    """How much less likely `other` is than transformers' own token, after the first `at` tokens."""
+def _gap(reference: HFEngine, request: Request, ids: tuple[int, ...], at: int, other: int) -> float:
+    """Log-probability of transformers' token minus that of `other`, both after the first `at` tokens of `ids`."""
     import torch
 
     checkpoint = reference.checkpoint
-    prompt = encode_prompt(reference.encoder, asked.prompt)
+    prompt = encode_prompt(reference.encoder, request.prompt)
     encoded = prompt.encoded
+    # Generated tokens follow the prompt at the same position in all three dimensions of M-RoPE.
     following = encoded.next_position + np.arange(at)
     positions = np.concatenate([encoded.positions(), np.broadcast_to(following, (3, at))], axis=1)
     tokens = np.concatenate([encoded.ids, np.array(ids[:at], np.int32)]).astype(np.int64)
@@ -101,42 +112,42 @@ def _gap(reference: HFEngine, asked: Request, ids: tuple[int, ...], at: int, oth
             image_grid_thw=torch.from_numpy(encoded.grid_thw()).to(device),
             logits_to_keep=1,
         ).logits[0, -1]
-    chances = logits.float().log_softmax(-1)
-    return float(chances[ids[at]] - chances[other])
+    log_probabilities = logits.float().log_softmax(-1)
+    return float(log_probabilities[ids[at]] - log_probabilities[other])
 
 
-def _stages(engine: Any, prompt: Turn, pages: dict[int, Page]) -> Iterator[Check]:
-    """A call over the pages, its observation, and how much of the second prompt the cache gave."""
+def _stages(engine: Engine, prompt: Turn, pages: dict[int, Page]) -> Iterator[Check]:
+    """Check a select call over the pages, and the fraction of the second prompt that the cache supplies."""
     constraint = SelectCall(tuple(pages), 2)
     call = Request(Conversation((prompt,), pages), "check/stages", constraint, Sampling(max_new_tokens=64))
-    (said,) = _ask(engine, call)
-    parsed = parse_call_text(said.raw, tuple(pages), 2)
-    problem = (str(said.error) if said.error else "") or ", ".join(parsed.deviations)
-    required = engine.constrains or bool(said.error)
+    (selected,) = engine.generate([call])
+    parsed = parse_call_text(selected.raw, tuple(pages), 2)
+    problem = str(selected.error or "") or ", ".join(parsed.deviations)
+    # An engine that does not constrain may write an invalid call; its deviations are only reported.
+    required = engine.constrains or selected.error is not None
     yield Check("select call", not (problem and required), problem or f"valid: pages {list(parsed.pages)}")
     shown = observation([Excerpt(page=2, start=pages[2].start, text=pages[2].text)])
     turns = (prompt, Turn(kind="call", pages=parsed.pages), shown)
-    written = {1: said.ids} if said.ids else {}
-    (answer,) = _ask(
-        engine, Request(Conversation(turns, pages, written), "check/stages", sampling=Sampling(max_new_tokens=4))
-    )
+    written = {1: selected.ids} if selected.ids else {}
+    second = Request(Conversation(turns, pages, written), "check/stages", sampling=Sampling(max_new_tokens=4))
+    (answer,) = engine.generate([second])
     engine.forget("check/stages")
-    block = getattr(engine, "block_tokens", 1)
-    shared = (said.prompt_tokens + max(0, said.completion_tokens - 1)) // block * block
+    # A remote server may not report its cached tokens, so only an engine of this process is held to a rate.
+    block = engine.block_tokens if isinstance(engine, BlockCachingEngine) else None
+    # The last token of the call has never been an input, so its keys and values are not in the cache.
+    shared = selected.prompt_tokens + max(0, selected.completion_tokens - 1)
+    if block is not None:
+        shared = shared // block * block
     rate = answer.cached_tokens / shared if shared else 0.0
-    detail = (
-        str(answer.error or "")
-        or f"{answer.cached_tokens} of {shared} tokens of the first stage came from the cache ({rate:.0%})"
-    )
-    # a remote server may keep its counts to itself; in this process the cache must work
-    yield Check("second stage", not answer.error and (rate >= 0.9 or not hasattr(engine, "block_tokens")), detail)
+    if answer.error is not None:
+        yield Check("second stage", False, str(answer.error))
+        return
+    detail = f"{answer.cached_tokens} of {shared} tokens of the first stage came from the cache ({rate:.0%})"
+    yield Check("second stage", block is None or rate >= MIN_CACHED, detail)
 
 
-def _ask(engine: Any, request: Request) -> list[Generation]:
-    return engine.generate([request])
-
-
-def _agreeing(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def _num_equal(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """The length of the common prefix."""
     return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 

@@ -71,24 +71,24 @@ class Server:
         Raises InputError or ConfigError if the request is malformed, ModelUnknown for another model, ReadingFailed,
         EngineBusy or TimeoutError if the reading fails, and ClientGone if the client disconnects.
         """
-        asked = read_chat(await _json(request), self.settings)
-        if asked.model != self.settings.model_name:
-            raise ModelUnknown(f"no model '{asked.model[:80]}'; this server has '{self.settings.model_name}'")
+        chat = read_chat(await _json(request), self.settings)
+        if chat.model != self.settings.model_name:
+            raise ModelUnknown(f"no model '{chat.model[:80]}'; this server has '{self.settings.model_name}'")
         reply_id = f"chatcmpl-{secrets.token_hex(12)}"
-        if asked.stream:
-            return await self._streamed(asked, reply_id, request)
-        reading = asyncio.create_task(self._answer(asked, request))
+        if chat.stream:
+            return await self._streamed(chat, reply_id, request)
+        reading = asyncio.create_task(self._answer(chat, request))
         document, answer = await _unless_gone(reading, request)
         return _json_response(reply.completion(reply_id, int(time.time()), self.settings.model_name, document, answer))
 
     async def _answer(
-        self, asked: ChatRequest, request: Request, stream: Stream | None = None
+        self, chat: ChatRequest, request: Request, stream: Stream | None = None
     ) -> tuple[Document, Answer]:
         """Read, count and log. Raises ReadingFailed for a failed reading, and what the desk raises."""
         facts = request.state.facts
         self.metrics.running.inc()
         try:
-            document, answer = await self.desk.answer(asked, request.state.owner, stream.listener() if stream else None)
+            document, answer = await self.desk.answer(chat, request.state.owner, stream.listener() if stream else None)
         except BaseException as error:
             self.metrics.answers.labels("refused" if isinstance(error, SeerError) else type(error).__name__).inc()
             if isinstance(error, Exception):
@@ -107,10 +107,10 @@ class Server:
             raise failed
         return document, answer
 
-    async def _streamed(self, asked: ChatRequest, reply_id: str, request: Request) -> Response:
+    async def _streamed(self, chat: ChatRequest, reply_id: str, request: Request) -> Response:
         """A streamed reply. A failure before the stream has begun is an ordinary error with its own status."""
-        stream = Stream(reply_id, int(time.time()), self.settings.model_name, asked.include_usage)
-        reading = asyncio.create_task(self._answer(asked, request, stream))
+        stream = Stream(reply_id, int(time.time()), self.settings.model_name, chat.include_usage)
+        reading = asyncio.create_task(self._answer(chat, request, stream))
         stream.follow(reading)
         try:
             await _unless_gone(asyncio.create_task(stream.begun()), request)

@@ -1,4 +1,4 @@
-"""What a server allows and how it reads: fixed at its start."""
+"""The settings of a server, fixed at its start, and the options of one chat."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ KEYS_VARIABLE = "SEER_SERVER_KEYS"
 
 
 class ServeSettings(Record):
+    """The limits of a server and the defaults of its chats."""
+
     model_name: str = "seer"
-    """The name that clients ask for."""
+    """The name of the model in requests."""
     style: str = "seer"
     max_body_mb: float = Field(64.0, gt=0)
     max_pages: int = Field(512, ge=1)
     max_question_chars: int = Field(8_000, ge=16)
     min_document_chars: int = Field(1_500, ge=1)
-    """A message of at least this length is a document, a shorter one is talk."""
+    """A text of at least this length is a document; a shorter one belongs to the question."""
     max_new_tokens: int = Field(4_096, ge=1)
     max_concurrent: int = Field(64, ge=1)
     max_waiting: int = Field(128, ge=0)
     timeout_s: float = Field(600.0, gt=0)
-    """For one chat, from its rendering to its answer."""
+    """Seconds for one chat, from rendering to the answer."""
     drain_s: int = Field(60, ge=0)
-    """How long a shutdown waits for what runs."""
+    """How long a shutdown waits for running requests."""
     max_stored_mb: float = Field(1_024.0, gt=0)
-    """For all uploaded files together."""
+    """Limit of all uploaded files together."""
     file_ttl_s: float = Field(24 * 3600.0, gt=0)
 
 
 ServedSelector = Literal["model", "bm25", "first", "all"]
-"""Selectors that a server offers: the others need gold pages or models that it does not load."""
+"""Selectors that a server offers. The others need gold pages or models that it does not load."""
 
 
 class ChatOptions(Record):
@@ -76,19 +78,24 @@ def check_served(system: str, selector: str) -> None:
 
 
 def read_keys(path: Path | None = None) -> tuple[str, ...]:
-    """API keys, from a file (one a line) or the environment (comma-separated). Empty: everyone may ask."""
+    """API keys from a file (one per line) or the environment (comma-separated); empty if every request is accepted.
+
+    Raises InputError if the file cannot be read or holds no key, or if a key is weak.
+    """
     if path is None:
         keys = os.environ.get(KEYS_VARIABLE, "").split(",")
     else:
         try:
-            keys = path.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark before the first key
+            keys = path.read_text(encoding="utf-8-sig").splitlines()  # Some editors write a byte order mark.
         except UnicodeDecodeError:
-            raise InputError(f"the key file '{path}' is not text; write one key a line, in ASCII") from None
+            raise InputError(f"the key file '{path}' is not text; write one key per line, in ASCII") from None
         except OSError as error:
-            raise InputError(f"the key file '{path}' cannot be read: {error.strerror}; give one key a line") from None
+            raise InputError(
+                f"the key file '{path}' cannot be read: {error.strerror}; write one key per line"
+            ) from None
     found = tuple(key.strip() for key in keys if key.strip())
     if path is not None and not found:
-        raise InputError(f"the key file '{path}' holds no key; write one a line")
+        raise InputError(f"the key file '{path}' holds no key; write one per line")
     if any(len(key) < 16 or not key.isascii() for key in found):
         raise InputError("an API key has fewer than 16 characters, or some beyond ASCII; use long random ones")
     return found

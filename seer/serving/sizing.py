@@ -1,4 +1,4 @@
-"""How much memory serving takes: bytes of cache a token, a page and a conversation, and what fits on the GPUs.
+"""Memory that serving needs: cache bytes per token, page and conversation, and how many of them fit on the GPUs.
 
 sizing = size_serving(shape_of("path/to/checkpoint"), ServingLoad(gpus=1, gpu_memory_gib=80))
 print("\n".join(sizing_lines(sizing)))
@@ -21,6 +21,8 @@ PAGE_MARKERS = 2 + 6
 
 @dataclass(frozen=True)
 class ModelShape:
+    """The sizes of a model that decide its memory. Raises InputError for a size below 1."""
+
     layers: int
     kv_heads: int
     head_size: int
@@ -28,27 +30,27 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if min(self.layers, self.kv_heads, self.head_size, self.weight_bytes) < 1:
-            raise InputError(f"{self} has a size below 1; give those of a model")
+            raise InputError(f"{self} has a size below 1; use the sizes in a model's config.json")
 
 
 @dataclass(frozen=True)
 class ServingLoad:
-    """What is served, on what."""
+    """The conversations to serve and the GPUs that serve them. Raises InputError for a value out of range."""
 
     gpus: int = 1
     gpu_memory_gib: float = 80.0
     memory_share: float = 0.9
-    """vLLM's gpu_memory_utilization."""
+    """Fraction of a GPU's memory, vLLM's gpu_memory_utilization."""
     reserve_gib: float = 4.0
-    """A GPU's share for activations and the vision tower's work."""
+    """Memory of each GPU for activations and the vision tower."""
     bytes_per_value: float = 2.0
-    """Of the key-value cache: 2 for bfloat16, 1 for fp8."""
+    """Bytes of a value in the key-value cache: 2 for bfloat16, 1 for fp8."""
     page_width_px: int = 595
     page_height_px: int = 842
     pages: int = 30
-    """Of one conversation."""
+    """Pages of one conversation."""
     text_tokens: int = 3_000
-    """Of one conversation: question, retrieved text, thinking and answer."""
+    """Text tokens of one conversation: question, retrieved text, thinking and answer."""
 
     def __post_init__(self) -> None:
         if min(self.gpus, self.pages, self.page_width_px, self.page_height_px) < 1 or self.text_tokens < 0:
@@ -64,20 +66,24 @@ class ServingLoad:
 
 @dataclass(frozen=True)
 class Sizing:
+    """The result of `size_serving`."""
+
     kv_bytes_per_token: float
     page_tokens: int
     kv_bytes_per_page: float
     conversation_tokens: int
     cache_bytes: float
-    """What is left for the cache on all GPUs together; below 0 where the weights alone do not fit."""
+    """Memory for the cache on all GPUs together; below 0 if the weights alone do not fit."""
     pages_cached: int
     conversations: int
-    """That can run at once without waiting for room in the cache."""
+    """Conversations that can run at once without waiting for room in the cache."""
 
 
 def size_serving(shape: ModelShape, load: ServingLoad, geometry: VisionGeometry = GLM_41V) -> Sizing:
-    """The arithmetic. With tensor parallelism over more GPUs than key-value heads, each keeps a copy of its head."""
+    """Compute the memory of a model under a load; `geometry` decides the tokens of a page."""
+    # With tensor parallelism over more GPUs than key-value heads, each GPU keeps a copy of its head.
     copies = max(1.0, load.gpus / shape.kv_heads)
+    # One key and one value per layer, head and dimension.
     per_token = 2 * shape.layers * shape.kv_heads * shape.head_size * load.bytes_per_value * copies
     page_tokens = geometry.tokens(load.page_width_px, load.page_height_px) + PAGE_MARKERS
     conversation = load.pages * page_tokens + load.text_tokens
@@ -95,7 +101,7 @@ def size_serving(shape: ModelShape, load: ServingLoad, geometry: VisionGeometry 
 
 
 def shape_of(checkpoint: str | Path) -> ModelShape:
-    """Read from a checkpoint's config.json and the size of its weights. Raises ModelError where a number is missing."""
+    """The shape of a checkpoint, from its config.json and the size of its weights. Raises ModelError if one is missing."""
     folder = check_folder(checkpoint)
     config = read_json(folder / "config.json")
     weights = sum(path.stat().st_size for path in [*folder.glob("*.safetensors"), *folder.glob("*.bin")])
@@ -103,6 +109,7 @@ def shape_of(checkpoint: str | Path) -> ModelShape:
 
 
 def shape_of_config(config: Mapping[str, Any], weight_bytes: int) -> ModelShape:
+    """The shape of a model with this config.json. Raises ModelError if a number is missing."""
     text = config.get("text_config", config)
     try:
         heads = int(text["num_attention_heads"])
@@ -114,14 +121,14 @@ def shape_of_config(config: Mapping[str, Any], weight_bytes: int) -> ModelShape:
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelError(
-            f"config.json says too little about its text model ({error}); give a GLM-4V-family one"
+            f"config.json lacks a size of the text model ({error}); use a GLM-4V-family checkpoint"
         ) from None
 
 
 def sizing_lines(sizing: Sizing) -> list[str]:
-    """For people."""
+    """The sizing as lines of text."""
     lines = [
-        f"key-value cache a token: {sizing.kv_bytes_per_token / 1e3:.1f} kB",
+        f"key-value cache per token: {sizing.kv_bytes_per_token / 1e3:.1f} kB",
         f"a page: {sizing.page_tokens} tokens, {sizing.kv_bytes_per_page / 1e6:.1f} MB",
         f"a conversation: {sizing.conversation_tokens:,} tokens, "
         f"{sizing.kv_bytes_per_token * sizing.conversation_tokens / 1e9:.2f} GB",

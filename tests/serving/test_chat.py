@@ -1,4 +1,4 @@
-"""Chats as clients write them: what is the document, what is the question, what is refused."""
+"""Chats of clients: finding documents and the question, and rejecting malformed requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = ServeSettings(min_document_chars=100)
 LONG = "The quick brown fox jumps over the lazy dog. " * 10
 
 
-def asked(*messages: dict, **fields: object):
+def read(*messages: dict, **fields: object):
     return read_chat({"model": "seer", "messages": list(messages), **fields}, SETTINGS)
 
 
@@ -36,8 +36,8 @@ def texts(*parts: str) -> list[dict]:
     return [{"type": "text", "text": part} for part in parts]
 
 
-def test_a_document_and_a_question_in_parts_of_their_own():
-    chat = asked(user(texts(LONG, "Who jumps?")))
+def test_read_chat_with_separate_parts_finds_document_and_question():
+    chat = read(user(texts(LONG, "Who jumps?")))
     assert chat.question == "Who jumps?"
     assert chat.sources == (Source("text-1", text=LONG),)
 
@@ -52,14 +52,14 @@ def test_a_document_and_a_question_in_parts_of_their_own():
         (f"Is it so?\n\n{LONG}\n\n谁在跳？", "谁在跳？"),
     ],
 )
-def test_one_text_that_holds_both(text, question):
-    chat = asked(user(text))
+def test_read_chat_splits_one_text_into_document_and_question(text, question):
+    chat = read(user(text))
     assert chat.question == question
     assert LONG.strip() in chat.sources[0].text
 
 
-def test_a_document_in_an_earlier_message_and_a_talk_about_it():
-    chat = asked(
+def test_read_chat_places_earlier_messages_before_the_question():
+    chat = read(
         {"role": "system", "content": "Answer in French."},
         user(LONG),
         {"role": "assistant", "content": "I have read it."},
@@ -74,14 +74,14 @@ def test_a_document_in_an_earlier_message_and_a_talk_about_it():
     )
 
 
-def test_files_and_images_are_documents():
+def test_read_chat_takes_files_and_images_as_documents():
     parts = [
         {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}},
         {"type": "file", "file": {"file_id": "file-1"}},
         *texts("What?"),
     ]
-    chat = asked(user(parts))
+    chat = read(user(parts))
     assert [(source.name, source.data, source.file_id) for source in chat.sources] == [
         ("a.txt", b"hello", ""),
         ("image-2", b"hello", ""),
@@ -89,7 +89,7 @@ def test_files_and_images_are_documents():
     ]
 
 
-def test_data_urls():
+def test_decode_data_url_rejects_everything_but_data_urls():
     assert decode_data_url("data:text/plain,a%20b", "x") == b"a b"
     assert decode_data_url("data:;base64,YQ==", "x") == b"a"
     for bad in ("http://x/y", "file:///etc/passwd", "data:text/plain;base64,?", "", None, 7):
@@ -98,7 +98,7 @@ def test_data_urls():
 
 
 @given(st.text(max_size=400), st.integers(1, 300))
-def test_splitting_loses_no_word(text, limit):
+def test_split_question_keeps_every_word(text, limit):
     document, question = split_question(text, limit)
     assert "".join((document + question).split()) in ("".join(text.split()), _moved(text))
 
@@ -135,13 +135,13 @@ JSON = st.recursive(
 
 @settings(max_examples=200)
 @given(JSON)
-def test_whatever_arrives_is_read_or_refused_by_name(body):
+def test_read_chat_of_any_json_raises_only_errors_of_seer(body):
     with contextlib.suppress(SeerError):  # any other error would be the server's
         read_chat(body, SETTINGS)
 
 
 @given(st.text(max_size=200))
-def test_no_name_leaves_its_folder(name):
+def test_safe_name_stays_in_its_folder(name):
     safe = safe_name(name)
     assert safe
     assert "/" not in safe
@@ -176,7 +176,7 @@ LONG_SOURCES = {
 
 @pytest.mark.parametrize("kind", LONG_SOURCES)
 @pytest.mark.parametrize("options", [{}, {"reflow": True}, {"pages": "1-"}, {"style": "auto"}])
-def test_no_more_is_read_than_may_be(kind, options, monkeypatch):
+def test_load_documents_stops_at_the_page_limit(kind, options, monkeypatch):
     taken = []
 
     def counted(*arguments):
@@ -196,7 +196,7 @@ def test_no_more_is_read_than_may_be(kind, options, monkeypatch):
     assert len(taken) <= 4
 
 
-def test_as_many_pages_are_read_as_may_be():
+def test_load_documents_reads_up_to_the_page_limit():
     chat = ChatRequest("seer", "What?", (), ChatOptions(ocr="never"))
     sources = [Source("a", text="a"), Source("b", data=make_pdf(3)), Source("c", data=frames(2))]
     assert len(load_documents(sources, chat, ServeSettings(max_pages=6)).pages) == 6
@@ -204,7 +204,7 @@ def test_as_many_pages_are_read_as_may_be():
     assert len(load_documents(sources[1:2], some, ServeSettings(max_pages=2)).pages) == 2
 
 
-def test_keys_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
+def test_read_keys_takes_strong_keys_from_file_or_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SEER_SERVER_KEYS", " aaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbb,")
     assert read_keys() == ("a" * 16, "b" * 16)
     file = tmp_path / "keys"

@@ -1,4 +1,4 @@
-"""`seer serve` as a command, and a server before the transformers engine with a real small model."""
+"""`seer serve` as a command, and a server with the transformers engine and a small model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_transformers_engine_serves_and_streams(small_checkpoint):
+def test_server_with_the_transformers_engine_answers_and_streams(small_checkpoint):
     engine = BatchedEngine(HFEngine(small_checkpoint))
     app = create_app(engine, ReadingPolicy(max_new_tokens=24), ServeSettings())
     with listening(app) as address:
@@ -47,14 +47,14 @@ def test_the_transformers_engine_serves_and_streams(small_checkpoint):
         chunks = list(client.chat.completions.create(model="seer", messages=MESSAGES, stream=True))
     seer = whole.model_dump()["seer"]
     assert seer["deviations"] == []
-    assert seer["tokens"]["cached"] > 0  # the second stage rests on the first
+    assert seer["tokens"]["cached"] > 0  # the second stage reuses the first
     deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     assert len([delta for delta in deltas if delta.content]) > 1
     streamed = "".join(delta.content or "" for delta in deltas)
     assert streamed.strip("\n") == whole.choices[0].message.content.strip("\n")
 
 
-def test_the_self_check_passes_for_a_right_engine_and_fails_for_a_wrong_one(small_checkpoint, small_checkpoint_dir):
+def test_self_check_passes_a_correct_engine_and_fails_a_wrong_one(small_checkpoint, small_checkpoint_dir):
     engine = HFEngine(small_checkpoint)
     checks = list(check_engine(engine, str(small_checkpoint_dir)))
     assert [check.name for check in checks] == ["greedy tokens", "select call", "second stage"]
@@ -72,7 +72,7 @@ def test_the_self_check_passes_for_a_right_engine_and_fails_for_a_wrong_one(smal
     assert "must agree in all" in failed.detail
 
 
-def test_the_command_serves_logs_and_stops_when_told():
+def test_serve_logs_requests_and_stops_on_sigterm():
     port = free_port()
     command = [sys.executable, "-m", "seer.cli.main", "serve", "--engine", "scripted", "--port", str(port)]
     environment = {**os.environ, "SEER_SERVER_KEYS": "a-long-and-random-key-1"}
@@ -89,14 +89,14 @@ def test_the_command_serves_logs_and_stops_when_told():
             assert [model.id for model in client.models.list()] == ["seer"]
         finally:
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=60)
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+            _, stderr = process.communicate(timeout=60)
+    lines = [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
     assert [line["route"] for line in lines][-1] == "/v1/models"
     assert process.returncode in (0, -signal.SIGTERM)
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host.invalid"])
-def test_an_address_that_is_not_to_be_had_is_said_before_the_engine_starts(host):
+def test_serve_rejects_an_unusable_address_before_the_engine_starts(host):
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="give another --port"):
         serve(engine="no such engine", host=host, port=taken.getsockname()[1])

@@ -1,10 +1,9 @@
-"""`seer serve` says what went wrong as HTTP and OpenAI's clients expect it: statuses, headers, codes."""
+"""Errors of `seer serve` that need no upstream server: statuses, headers and codes."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def server() -> Iterator[Running]:
     ("method", "path", "allowed"),
     [("GET", "/v1/chat/completions", {"POST"}), ("DELETE", "/v1/models", {"GET", "HEAD"}), ("PUT", "/health", {"GET"})],
 )
-def test_a_wrong_method_is_told_the_right_ones(server, method, path, allowed):
+def test_wrong_method_gets_405_with_allowed_methods(server, method, path, allowed):
     reply = httpx.request(method, f"{server.base}{path}", headers=HEADERS)
     assert reply.status_code == 405
     assert allowed <= {one.strip() for one in reply.headers["allow"].split(",")}
@@ -38,32 +37,29 @@ def test_a_wrong_method_is_told_the_right_ones(server, method, path, allowed):
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/embeddings", "/v1/responses"])
-def test_an_address_that_is_none_is_told_which_there_are(server, path):
+def test_unknown_address_gets_404_with_known_addresses(server, path):
     reply = httpx.post(f"{server.base}{path}", headers=HEADERS, json={})
     assert reply.status_code == 404
     assert "/v1/chat/completions" in reply.json()["error"]["message"]
 
 
-def test_a_missing_key_is_told_the_scheme(server):
+def test_missing_key_gets_401_with_the_scheme(server):
     reply = httpx.get(f"{server.base}/v1/models")
     assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("system", ["text", "visual"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_too_long_for_the_model_is_the_clients_to_shorten(system, stream):
-    """A status from 500 on would have clients send it again and again."""
+def test_too_long_prompt_is_the_clients_error(system, stream):
+    """A status of 500 or above would make clients retry it."""
     with running() as server:
         server.engine.max_positions = 300
         server.engine.generate = lambda requests: [too_long(request) for request in requests]
         body = {"model": "seer", "messages": chat(), "seer": {"system": system}, "stream": stream}
         reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
-        said = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")] or [
-            reply.json()
-        ]
-        assert said[-1]["error"]["code"] == "context_length_exceeded"
-        assert said[-1]["error"]["type"] == "invalid_request_error"
-        assert stream or reply.status_code == 400
+        error = reply.json()["error"]
+        assert (reply.status_code, error["type"]) == (400, "invalid_request_error")
+        assert error["code"] == "context_length_exceeded"
 
 
 def too_long(request: Request) -> Generation:
@@ -71,7 +67,7 @@ def too_long(request: Request) -> Generation:
 
 
 @pytest.mark.parametrize("name", ["stop", "frequency_penalty", "presence_penalty", "top_logprobs"])
-def test_what_would_change_the_reply_and_is_not_done_is_refused(server, name):
+def test_unsupported_parameter_is_rejected_unless_null(server, name):
     body = {"model": "seer", "messages": chat(), name: ["\n"] if name == "stop" else 1}
     reply = httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS)
     assert (reply.status_code, f"'{name}' is not supported" in reply.text) == (400, True)
@@ -79,9 +75,9 @@ def test_what_would_change_the_reply_and_is_not_done_is_refused(server, name):
     assert httpx.post(f"{server.base}/v1/chat/completions", json=body, headers=HEADERS).status_code == 200
 
 
-def test_a_client_that_is_gone_before_the_first_byte_leaves_no_reading_behind():
+def test_stream_whose_client_left_before_the_first_byte_cancels_its_reading():
     async def reading() -> None:
-        stream.listener().on_text("said")
+        stream.listener().on_text("text")
         await asyncio.sleep(60)
 
     async def gone() -> dict[str, str]:
@@ -104,7 +100,7 @@ def test_a_client_that_is_gone_before_the_first_byte_leaves_no_reading_behind():
     asyncio.run(serve())
 
 
-def test_a_file_that_a_full_disk_cuts_leaves_nothing_behind(monkeypatch):
+def test_upload_to_a_full_disk_leaves_no_file(monkeypatch):
     store = FileStore(1 << 20, ttl_s=60)
     kept = store.add("kept.txt", b"whole", "", "")
     write = Path.write_bytes
@@ -121,7 +117,7 @@ def test_a_file_that_a_full_disk_cuts_leaves_nothing_behind(monkeypatch):
     store.close()
 
 
-def test_where_an_engine_failed_is_logged_and_what_it_read_is_not(caplog):
+def test_engine_exception_is_logged_with_its_place_and_without_its_text(caplog):
     def failing(request: Request) -> str:
         raise ZeroDivisionError(request.prompt.turns[0].text)
 

@@ -1,4 +1,4 @@
-"""`seer serve` when clients leave, faults strike and it is told to stop: nothing goes on running, nothing fills up."""
+"""`seer serve` when clients disconnect, faults occur and it shuts down: nothing keeps running and nothing fills up."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def ask_and_leave(server: Running, question: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_leaves_nothing_running(one, stream):
+def test_disconnected_client_leaves_nothing_running(one, stream):
     ask_and_leave(one, "slow?", stream)
     wait_until(lambda: not chats_under_way(one))
     assert one.client().models.list().data
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_while_it_waits_leaves_its_place_to_others(one, stream):
-    go_on = threading.Event()
+def test_client_that_disconnects_while_waiting_frees_its_place(one, stream):
+    resume = threading.Event()
 
     def held(request: Request) -> str:
-        go_on.wait(20)
+        resume.wait(20)
         return script(request)
 
     one.engine.script = held
@@ -64,12 +64,12 @@ def test_a_client_that_hangs_up_while_it_waits_leaves_its_place_to_others(one, s
     wait_until(lambda: chats_under_way(one) == 1)
     ask_and_leave(one, "And me?", stream)
     wait_until(lambda: chats_under_way(one) == 1)  # while the first is still being read
-    go_on.set()
+    resume.set()
     first.join(timeout=20)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
-def test_a_client_that_hangs_up_while_it_sends_is_no_fault_of_ours(one, path):
+def test_client_that_disconnects_while_sending_counts_as_499(one, path):
     head = f"POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 500\r\n"
     kind = "Content-Type: multipart/form-data; boundary=y\r\n\r\n--y\r\n"
     with socket.create_connection(("127.0.0.1", int(one.base.rpartition(":")[2]))) as connection:
@@ -78,7 +78,7 @@ def test_a_client_that_hangs_up_while_it_sends_is_no_fault_of_ours(one, path):
     wait_until(lambda: counted in httpx.get(f"{one.base}/metrics").text)
 
 
-def test_a_fault_of_our_own_is_an_error_that_tells_no_text(one, monkeypatch):
+def test_unexpected_exception_becomes_500_without_its_text(one, monkeypatch):
     def broken(*_: object) -> None:
         raise RuntimeError("in the document it says swordfish")
 
@@ -90,26 +90,26 @@ def test_a_fault_of_our_own_is_an_error_that_tells_no_text(one, monkeypatch):
     assert one.client().models.list().data
 
 
-def test_a_long_document_keeps_nobody_waiting(one, monkeypatch):
-    counting, go_on = threading.Event(), threading.Event()
+def test_counting_a_long_document_does_not_block_other_requests(one, monkeypatch):
+    counting, resume = threading.Event(), threading.Event()
 
     def counted(*_: object) -> Turn:
         counting.set()
-        go_on.wait(20)
+        resume.wait(20)
         return Turn(kind="prompt", text="all of it")
 
     monkeypatch.setattr("seer.reading.state.ReadingState.full_text_prompt", counted)
-    asked = threading.Thread(target=lambda: one.client().chat.completions.create(model="seer", messages=chat()))
-    asked.start()
+    asking = threading.Thread(target=lambda: one.client().chat.completions.create(model="seer", messages=chat()))
+    asking.start()
     assert counting.wait(20)
     assert chats_under_way(one) == 1
     ask_and_leave(one, "And me?", stream=False)
-    go_on.set()
-    asked.join(timeout=20)
+    resume.set()
+    asking.join(timeout=20)
     wait_until(lambda: not chats_under_way(one))
 
 
-def test_many_tiny_files_fill_the_store_too():
+def test_file_store_counts_a_block_for_each_tiny_file():
     store = FileStore(max_bytes=2 * BLOCK_BYTES, ttl_s=60)
     try:
         for _ in range(2):
@@ -120,16 +120,16 @@ def test_many_tiny_files_fill_the_store_too():
         store.close()
 
 
-def test_a_shutdown_finishes_what_runs():
-    said: list[str] = []
+def test_shutdown_finishes_running_requests():
+    answers: list[str] = []
     with running(drain_s=20) as one:
 
         def ask() -> None:
             reply = one.client().chat.completions.create(model="seer", messages=chat("slow?"))
-            said.append(reply.choices[0].message.content)
+            answers.append(reply.choices[0].message.content)
 
         asking = threading.Thread(target=ask)
         asking.start()
         wait_until(lambda: chats_under_way(one) == 1)
     asking.join(timeout=20)
-    assert said == [LINES[0].strip()]
+    assert answers == [LINES[0].strip()]

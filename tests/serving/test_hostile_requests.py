@@ -1,4 +1,4 @@
-"""`seer serve` answers every request, whatever it holds, with a reply or an error of the client's own making."""
+"""`seer serve` answers every request, whatever it holds, with a reply or a client error."""
 
 from __future__ import annotations
 
@@ -62,30 +62,30 @@ def app() -> Iterator[Any]:
 
 def post(app: Any, body: bytes, sent: dict[str, str]) -> tuple[int, bytes]:
     """The status and body of a request as a server hands it to the application."""
-    said: list[dict[str, Any]] = []
-    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
+    messages: list[dict[str, Any]] = []
+    requests = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> dict[str, Any]:
         try:
-            return next(asked)
+            return next(requests)
         except StopIteration:
-            await asyncio.sleep(300)  # a client that waits for its answer
+            await asyncio.sleep(300)  # The client waits for its answer.
             raise
 
     async def send(item: Any) -> None:
-        said.append(item)
+        messages.append(item)
 
     raw = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"", "headers": raw}
     asyncio.run(
         app({**scope, "http_version": "1.1", "scheme": "http", "server": ("a", 1), "client": ("b", 2)}, receive, send)
     )
-    return said[0]["status"], b"".join(item.get("body", b"") for item in said)
+    return messages[0]["status"], b"".join(item.get("body", b"") for item in messages)
 
 
 @given(body=chats.map(lambda chat: json.dumps(chat).encode()) | st.binary(max_size=60), sent=headers)
 @settings(anything, max_examples=150)
-def test_requests(app: Any, body: bytes, sent: dict[str, str]) -> None:
+def test_any_request_gets_a_reply_or_a_client_error(app: Any, body: bytes, sent: dict[str, str]) -> None:
     status, reply = post(app, body, sent)
     assert status < 500, reply
     reply.decode()

@@ -1,4 +1,4 @@
-"""`seer serve` over real sockets, asked by the real `openai` client: whole and streamed, good and bad."""
+"""`seer serve` over real sockets with the real `openai` client: whole and streamed replies, valid and bad requests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ KEY = "a-long-and-random-key-1"
 
 
 def script(request: Request) -> str:
-    """Selects page 1, thinks, and quotes the first line of what it was given; obeys a few words in the question."""
+    """Selects page 1, thinks, and quotes the first line of the retrieved text. A few words in the question change that."""
     question = request.prompt.turns[0].text
     if "crash" in question:
-        raise EngineError("the engine was told to crash")
+        raise EngineError("a scripted failure")
     if "slow" in question:
         time.sleep(0.4)
     if request.constraint is not None and request.constraint.required:
@@ -61,7 +61,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(**changes: Any) -> Iterator[Running]:
-    """A real server on a free port, in a thread of its own."""
+    """A server with a scripted engine on a free port."""
     engine = ScriptedEngine(script, small_encoder())
     settings = ServeSettings(**changes)
     app = create_app(BatchedEngine(engine), ReadingPolicy(max_new_tokens=256), settings, [KEY, "another-long-key-222"])
@@ -83,7 +83,7 @@ def chat(question: str = "What does the first line say?", document: str = DOCUME
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_openai_client_reads_a_long_text(server):
+def test_chat_of_a_long_text_returns_answer_usage_and_citations(server):
     reply = server.client().chat.completions.create(model="seer", messages=chat())
     (choice,) = reply.choices
     assert choice.message.content == LINES[0].strip()
@@ -96,7 +96,7 @@ def test_the_openai_client_reads_a_long_text(server):
     assert seer["citations"][0]["verified"]
 
 
-def test_the_openai_client_streams(server):
+def test_streamed_chat_sends_steps_thinking_and_answer(server):
     stream = server.client().chat.completions.create(
         model="seer", messages=chat(), stream=True, stream_options={"include_usage": True}
     )
@@ -112,27 +112,27 @@ def test_the_openai_client_streams(server):
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "events"),
     [
         ("Look again.", ["look", "select", "More?", "select", "\nI look."]),
         ("Look once.", ["look", "select", "I look."]),
     ],
 )
-def test_thinking_before_a_further_call_is_streamed_once_and_in_its_place(server, question, said):
-    asked = {"model": "seer", "messages": chat(question), "extra_body": {"seer": {"rounds": 2}}}
-    chunks = [chunk.model_dump() for chunk in server.client().chat.completions.create(**asked, stream=True)]
+def test_streamed_chat_sends_thinking_before_a_further_call_once_and_in_order(server, question, events):
+    body = {"model": "seer", "messages": chat(question), "extra_body": {"seer": {"rounds": 2}}}
+    chunks = [chunk.model_dump() for chunk in server.client().chat.completions.create(**body, stream=True)]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    told = [
+    received = [
         delta.get("reasoning_content") or delta.get("content") or (chunk.get("seer") or {}).get("step")
         for chunk, delta in zip(chunks, deltas, strict=True)
     ]
-    assert [one for one in told if one] == [*said, LINES[0].strip()]
-    message = server.client().chat.completions.create(**asked).choices[0].message
+    assert [one for one in received if one] == [*events, LINES[0].strip()]
+    message = server.client().chat.completions.create(**body).choices[0].message
     for part in ("content", "reasoning_content"):
         assert "".join(delta.get(part) or "" for delta in deltas) == getattr(message, part)
 
 
-def test_a_pdf_as_a_data_url_and_as_an_uploaded_file(server):
+def test_chat_reads_a_pdf_from_a_data_url_and_from_an_upload(server):
     from io import BytesIO
 
     from reportlab.pdfgen.canvas import Canvas
@@ -161,7 +161,7 @@ def test_a_pdf_as_a_data_url_and_as_an_uploaded_file(server):
         client.files.retrieve(uploaded.id)
 
 
-def test_options_of_one_chat(server):
+def test_chat_options_choose_system_and_selector(server):
     extra = {"seer": {"system": "text"}}
     reply = server.client().chat.completions.create(model="seer", messages=chat(), extra_body=extra)
     assert reply.model_dump()["seer"]["selected_pages"] == []
@@ -185,7 +185,7 @@ def test_chat_options_refuse_former_and_contradictory_choices(server, options, m
         server.client().chat.completions.create(model="seer", messages=chat(), extra_body={"seer": options})
 
 
-def test_many_clients_at_once_get_their_own_answers(server):
+def test_concurrent_clients_get_their_own_answers(server):
     documents = [DOCUMENT.replace("Item 0 costs", f"Thing {n} has a price of") for n in range(12)]
 
     async def ask() -> list[str]:
@@ -197,7 +197,7 @@ def test_many_clients_at_once_get_their_own_answers(server):
         assert content.startswith(f"Thing {n} has")
 
 
-def test_models_health_and_metrics(server):
+def test_models_health_and_metrics_describe_the_server(server):
     assert [model.id for model in server.client().models.list()] == ["seer"]
     assert server.client().models.retrieve("seer").owned_by == "seer"
     health = httpx.get(f"{server.base}/health")
@@ -210,7 +210,7 @@ def test_models_health_and_metrics(server):
 # ── Bad input ────────────────────────────────────────────────────────────────────────────────────
 
 BAD: dict[str, tuple[dict[str, Any], int, str]] = {
-    "no document": ({"messages": [{"role": "user", "content": "hello"}]}, 400, "brings no document"),
+    "no document": ({"messages": [{"role": "user", "content": "hello"}]}, 400, "holds no document"),
     "no messages": ({"messages": []}, 400, "'messages' is missing"),
     "a file without an id": (
         {
@@ -226,7 +226,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "two answers": ({"messages": chat(), "n": 2}, 400, "one answer"),
     "tools": ({"messages": chat(), "tools": [{"type": "function"}]}, 400, "not supported"),
     "too hot": ({"messages": chat(), "temperature": 9}, 400, "from 0 to 2"),
-    "no question": ({"messages": chat(" ")}, 400, "asks nothing"),
+    "no question": ({"messages": chat(" ")}, 400, "holds no question"),
     "an address": (
         {
             "messages": [
@@ -275,7 +275,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_error(server, case):
+def test_chat_rejects_bad_input_with_one_clear_error(server, case):
     body, status, message = BAD[case]
     headers = {"Authorization": f"Bearer {KEY}"}
     reply = httpx.post(
@@ -287,7 +287,7 @@ def test_bad_input_is_one_clear_error(server, case):
     assert error["type"] == "invalid_request_error"
 
 
-def test_bodies_that_are_no_json_or_too_large(server):
+def test_malformed_and_too_large_bodies_are_rejected(server):
     headers = {"Authorization": f"Bearer {KEY}"}
     url = f"{server.base}/v1/chat/completions"
     assert httpx.post(url, content=b"{nonsense", headers=headers).status_code == 400
@@ -308,7 +308,7 @@ def test_bodies_that_are_no_json_or_too_large(server):
 
 
 @pytest.mark.parametrize("key", ["", "wrong", KEY[:-1], KEY + "x"])
-def test_only_a_right_key_opens(server, key):
+def test_wrong_key_gets_401_except_for_health(server, key):
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     assert httpx.get(f"{server.base}/v1/models", headers=headers).status_code == 401
     assert httpx.get(f"{server.base}/health").status_code == 200
@@ -326,7 +326,7 @@ def test_chat_reports_engine_failure_and_server_stays_up(server):
     assert server.client().chat.completions.create(model="seer", messages=chat()).choices
 
 
-def test_more_than_may_wait_are_told_to_come_back():
+def test_chats_beyond_the_waiting_limit_get_429_with_retry_after():
     with running(max_concurrent=1, max_waiting=0) as one:
 
         async def ask() -> list[Any]:
@@ -334,13 +334,13 @@ def test_more_than_may_wait_are_told_to_come_back():
                 calls = [client.chat.completions.create(model="seer", messages=chat("slow?")) for _ in range(3)]
                 return await asyncio.gather(*calls, return_exceptions=True)
 
-        said = asyncio.run(ask())
-        refused = [one for one in said if isinstance(one, openai.RateLimitError)]
+        replies = asyncio.run(ask())
+        refused = [one for one in replies if isinstance(one, openai.RateLimitError)]
         assert len(refused) == 2
         assert refused[0].response.headers["retry-after"] == "1"
 
 
-def test_a_chat_may_take_only_so_long():
+def test_chat_beyond_its_time_limit_gets_504():
     with running(timeout_s=0.3) as one:
         with pytest.raises(openai.InternalServerError) as raised:
             one.client().chat.completions.create(model="seer", messages=chat("slow, both?"))
@@ -348,7 +348,7 @@ def test_a_chat_may_take_only_so_long():
         assert one.client().models.list().data
 
 
-def test_the_log_holds_ids_and_numbers_and_no_text(server, caplog):
+def test_log_holds_ids_and_numbers_but_no_text_and_no_key(server, caplog):
     secret = "The password is swordfish.\n"
     caplog.set_level(logging.INFO, logger="seer.serve")
     headers = {"X-Request-ID": "mine-1"}

@@ -1,4 +1,4 @@
-"""What serving takes: the arithmetic, checked by hand for GLM-4.1V-9B."""
+"""The memory that serving needs, computed by hand for GLM-4.1V-9B."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seer.serving.sizing import ModelShape, ServingLoad, shape_of, shape_of_conf
 TEXT = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096}
 
 
-def test_a_9b_model_on_one_gpu():
+def test_size_serving_of_a_9b_model_matches_hand_computed_sizes():
     shape = shape_of_config({"text_config": TEXT}, 20_600_000_000)
     assert (shape.kv_heads, shape.head_size) == (2, 128)
     sizing = size_serving(shape, ServingLoad(gpu_memory_gib=80, pages=30))
@@ -23,28 +23,28 @@ def test_a_9b_model_on_one_gpu():
     assert "conversations at once" in sizing_lines(sizing)[-1]
 
 
-def test_more_gpus_than_key_value_heads_keep_copies():
+def test_size_serving_with_more_gpus_than_heads_counts_copies():
     shape = ModelShape(layers=40, kv_heads=2, head_size=128, weight_bytes=20_600_000_000)
     two, four = (size_serving(shape, ServingLoad(gpus=n)) for n in (2, 4))
     assert four.kv_bytes_per_token == 2 * two.kv_bytes_per_token
 
 
-def test_weights_that_do_not_fit_are_said():
+def test_sizing_lines_report_weights_that_do_not_fit():
     shape = ModelShape(layers=40, kv_heads=2, head_size=128, weight_bytes=200_000_000_000)
     sizing = size_serving(shape, ServingLoad())
     assert (sizing.pages_cached, sizing.conversations) == (0, 0)
     assert "do not fit" in sizing_lines(sizing)[-1]
 
 
-def test_a_checkpoint_tells_its_own_shape(small_checkpoint_dir):
+def test_shape_of_reads_a_checkpoint_and_rejects_missing_sizes(small_checkpoint_dir):
     assert shape_of(small_checkpoint_dir).layers == 4
-    with pytest.raises(ModelError, match="too little"):
+    with pytest.raises(ModelError, match="lacks a size"):
         shape_of_config({"text_config": {}}, 1)
     with pytest.raises(InputError, match="at least 1"):
         ServingLoad(gpus=0)
 
 
-def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, tmp_path):
+def test_plan_reports_how_many_conversations_a_model_serves(small_checkpoint_dir, tmp_path):
     import json
 
     from typer.testing import CliRunner
@@ -52,18 +52,18 @@ def test_plan_says_how_many_conversations_a_model_serves(small_checkpoint_dir, t
     from seer.cli.main import app
 
     (text := tmp_path / "a.txt").write_text("word " * 3000, encoding="utf-8")
-    asked = ["plan", str(text), "--styles", "seer,dense", "--serve", "--model", str(small_checkpoint_dir)]
-    told = json.loads(CliRunner().invoke(app, [*asked, "--gpu-gib", "8", "--json"]).output)
-    pages = {row["style"]: row["pages"] for row in told["styles"]}
-    for row, load in zip(told["serving"], [(595, 842), (588, 420)], strict=True):
+    command = ["plan", str(text), "--styles", "seer,dense", "--serve", "--model", str(small_checkpoint_dir)]
+    plan = json.loads(CliRunner().invoke(app, [*command, "--gpu-gib", "8", "--json"]).output)
+    pages = {row["style"]: row["pages"] for row in plan["styles"]}
+    for row, load in zip(plan["serving"], [(595, 842), (588, 420)], strict=True):
         wanted = ServingLoad(gpu_memory_gib=8, pages=pages[row["style"]], page_width_px=load[0], page_height_px=load[1])
         sizing = size_serving(shape_of(small_checkpoint_dir), wanted)
         assert (row["conversations"], row["conversation_tokens"]) == (sizing.conversations, sizing.conversation_tokens)
-    shown = CliRunner().invoke(app, asked).output
+    shown = CliRunner().invoke(app, command).output
     assert "at once on 1 x 80 GiB" in shown
 
 
-def test_plan_for_serving_needs_a_model(tmp_path):
+def test_plan_for_serving_without_a_model_fails(tmp_path):
     from typer.testing import CliRunner
 
     from seer.cli.main import app

@@ -1,4 +1,4 @@
-"""What stands between `seer serve` and its first request: the engine asked for, the address, the self-check."""
+"""The start of `seer serve`: engine options, the address and the self-check."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from seer.serving.selfcheck import check_engine, print_checks
         ("hf", "http://c/v1", None, "--base-url goes with --engine openai, not with hf; leave --engine out"),
     ],
 )
-def test_engines_that_do_not_go_together_are_refused_before_anything_starts(name, base_url, replicas, message):
+def test_contradictory_engine_options_are_rejected_before_anything_starts(name, base_url, replicas, message):
     with pytest.raises(InputError, match=message):
         make_concurrent(build_engine(name, base_url=base_url, replicas=replicas))
 
 
-def test_a_port_that_is_taken_is_said_before_the_engine_starts():
+def test_bind_rejects_a_port_in_use():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -52,7 +52,7 @@ def test_a_port_that_is_taken_is_said_before_the_engine_starts():
 
 
 class Altered:
-    """The transformers engine with its replies changed; `block_tokens` as engines have it whose cache must work."""
+    """The transformers engine with changed replies. `block_tokens` makes the self-check require its cache."""
 
     constrains = True
     block_tokens = 1
@@ -62,8 +62,8 @@ class Altered:
         self.forget = engine.forget
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        said = self.engine.generate(requests)
-        return [self._change(request, one) for request, one in zip(requests, said, strict=True)]
+        replies = self.engine.generate(requests)
+        return [self._change(request, one) for request, one in zip(requests, replies, strict=True)]
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def checked(small_checkpoint, monkeypatch) -> Callable[..., dict[str, Check]]:
 
 
 def free(change: Callable[[tuple[int, ...]], Any]) -> Callable[[Request, Generation], Generation]:
-    """Changes the ids of the free text that is compared with transformers."""
-    return lambda asked, said: replace(said, ids=change(said.ids)) if asked.session == "check" else said
+    """Change the ids of the free text that is compared with transformers."""
+    return lambda request, reply: replace(reply, ids=change(reply.ids)) if request.session == "check" else reply
 
 
 def other_at(place: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
@@ -93,14 +93,14 @@ def other_at(place: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
         (other_at(5), r"5 of \d+ equal to transformers', then \([78],\); a small model must agree in all"),
     ],
 )
-def test_another_token_than_transformers_fails_a_small_model(checked, change, detail):
+def test_check_engine_fails_a_small_model_with_another_token(checked, change, detail):
     found = checked(free(change))
     assert not found["greedy tokens"].ok
     assert re.search(detail, found["greedy tokens"].detail)
     assert found["second stage"].ok, found
 
 
-def test_a_large_model_may_part_where_two_tokens_are_nearly_equal(checked, monkeypatch):
+def test_check_engine_accepts_nearly_equal_tokens_of_a_large_model(checked, monkeypatch):
     monkeypatch.setattr(serving_selfcheck, "LARGE_PARAMETERS", 0)
     for tolerance, ok in ((100.0, True), (0.0, False)):
         monkeypatch.setattr(serving_selfcheck, "TOLERANCE", tolerance)
@@ -111,29 +111,29 @@ def test_a_large_model_may_part_where_two_tokens_are_nearly_equal(checked, monke
     assert not found.ok and "one of them stopped early" in found.detail
 
 
-def test_a_prefix_cache_that_does_nothing_fails(checked):
-    found = checked(lambda asked, said: replace(said, cached_tokens=0), None)
+def test_check_engine_fails_a_cache_that_supplies_nothing(checked):
+    found = checked(lambda request, reply: replace(reply, cached_tokens=0), None)
     assert list(found) == ["select call", "second stage"]  # without a checkpoint there is nothing to compare with
     assert not found["second stage"].ok and "(0%)" in found["second stage"].detail
 
 
-def test_a_server_whose_self_check_fails_does_not_start(small_checkpoint, capsys):
+def test_print_checks_raises_if_a_check_fails(small_checkpoint, capsys):
     failed = Generation.failed(EngineError("out of memory"))
-    engine = Altered(HFEngine(small_checkpoint), lambda asked, said: failed)
+    engine = Altered(HFEngine(small_checkpoint), lambda request, reply: failed)
     with pytest.raises(EngineError, match="the self-check failed: select call, second stage"):
         print_checks(engine, None)
     assert "FAIL  select call: out of memory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("on_gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])
-def test_what_an_engine_is_compared_with_takes_no_memory_of_its_gpu(small_checkpoint, monkeypatch, on_gpu, dtype):
-    asked = []
+def test_check_engine_loads_the_reference_on_the_cpu(small_checkpoint, monkeypatch, on_gpu, dtype):
+    loaded = []
 
     def load(path, **options):
-        asked.append(options)
+        loaded.append(options)
         return small_checkpoint
 
     monkeypatch.setattr("seer.models.checkpoint.load", load)
     monkeypatch.setattr("torch.cuda.is_available", lambda: on_gpu)
     assert next(check_engine(HFEngine(small_checkpoint), "checkpoint")).ok
-    assert asked == [{"device": "cpu", "dtype": dtype}]
+    assert loaded == [{"device": "cpu", "dtype": dtype}]

@@ -1,6 +1,6 @@
-"""The whole road for real: `vllm serve` with the small checkpoint, our openai engine, `seer serve` before it, the client.
+"""The whole path: the openai client, `seer serve`, the openai engine, and `vllm serve` with the small checkpoint.
 
-One server for every test here; it is started once, which takes most of a minute.
+All tests share one vLLM server, whose start takes most of a minute.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def hostile(count: int) -> list:
     return [make_document([text.format(n=f"{d}.{p}") for p in (1, 2, 3)], 280, 196, f"d{d}") for d in range(count)]
 
 
-def test_the_probe_finds_what_our_server_can_do(engine):
+def test_probe_finds_the_abilities_of_vllm(engine):
     found = engine.abilities
     assert (found.structure, found.continuation, found.is_vllm) == ("structural_tag", "tool", True)
     assert found.max_positions == 8192
     assert engine.constrains
 
 
-def test_conversations_are_exact_over_http(engine, small_checkpoint):
+def test_conversations_over_http_retrieve_exact_text(engine, small_checkpoint):
     documents = hostile(8)
     reader = Reader(engine, policy=ReadingPolicy(max_new_tokens=8, max_pages=2))
     answers = reader.ask_many([(document, "What does <|image|> say?") for document in documents])
@@ -66,14 +66,13 @@ def test_conversations_are_exact_over_http(engine, small_checkpoint):
         assert not call.deviations, call
         assert [e.text for e in observed.excerpts] == [document.page(n).text for n in answer.selected_pages]
         assert answer.trace[-1].usage.cached > 0
-        # what the server's template made of our messages has exactly the tokens of our own encoder, up to the joiners
-        # that stand in neutralised text
+        # The server's template makes the tokens of our encoder from the messages, plus the joiners of neutralised text.
         sizes = {page.number: (page.width_px, page.height_px) for page in document}
         first = small_checkpoint.encoder.encode([Turn(kind="prompt", text="What does ", pages=(1, 2, 3))], sizes)
         assert call.usage.prompt > len(first)
 
 
-def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, small_checkpoint):
+def test_prompt_without_control_spellings_takes_the_encoders_tokens(engine, small_checkpoint):
     document = make_document(["One.\n", "Two.\n"], 280, 196)
     pages = {page.number: page for page in document}
     shown = Turn(kind="observation", text="Text from image 1: One.")
@@ -88,27 +87,27 @@ def test_a_prompt_without_control_spellings_takes_exactly_our_tokens(engine, sma
     )
     for end in (1, 3, 6):
         request = Request(Conversation(turns[:end], pages), f"e{end}", sampling=Sampling(max_new_tokens=4))
-        (said,) = engine.generate([request])
-        assert error_text(said) == ""
-        assert said.prompt_tokens == len(
+        (generated,) = engine.generate([request])
+        assert error_text(generated) == ""
+        assert generated.prompt_tokens == len(
             small_checkpoint.encoder.encode(request.prompt.turns, request.prompt.page_sizes)
         )
 
 
-def test_text_streams(engine):
+def test_streamed_request_passes_text_on_in_pieces(engine):
     (document,) = hostile(1)
     pieces: list[str] = []
     pages = {page.number: page for page in document}
     turns = (Turn(kind="prompt", text="What?", pages=(1, 2, 3)),)
-    (said,) = engine.generate(
+    (generated,) = engine.generate(
         [Request(Conversation(turns, pages), "s", sampling=Sampling(max_new_tokens=24), on_text=pieces.append)]
     )
-    assert error_text(said) == ""
+    assert error_text(generated) == ""
     assert len(pieces) > 1
-    assert "".join(pieces) in "".join(text for _, text in said.parts) + "\n"
+    assert "".join(pieces) in "".join(text for _, text in generated.parts) + "\n"
 
 
-def test_the_openai_client_reads_through_seer_serve_before_vllm(engine):
+def test_openai_client_reads_through_the_server_and_vllm(engine):
     import openai
 
     from seer.serving.server import create_app
