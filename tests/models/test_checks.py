@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seer.errors import ConfigError, ModelError
-from seer.models.checkpoint import load, load_encoder, read_processor
+from seer.models.checkpoint import load, load_encoder, read_json, read_processor
 from seer.models.checks import Check, check_model
 from seer.protocol.control import CONTROL
 
@@ -70,6 +70,22 @@ def test_check_model_finds_faults_that_affect_only_other_programs(broken):
     assert "remove head_dim" in found["configuration"].detail
     assert f"does not stop at {CONTROL.user}; set eos_token_id to" in found["stop tokens"].detail
     assert "loses tool calls or observations" in found["chat template"].detail
+
+
+def test_check_model_finds_tokenizer_that_changes_text(broken):
+    found = broken(tokenizer=lambda tokenizer: tokenizer | {"normalizer": {"type": "Lowercase"}})
+    assert not found["plain text"].ok
+    assert "decodes to 'a [gmask] b'; use a tokenizer.json that keeps every byte" in found["plain text"].detail
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[1]", "contains a JSON list; it must be a JSON object"), ("{", "is not readable JSON .*; copy the checkpoint")],
+)
+def test_read_json_rejects_file_without_a_json_object(tmp_path, content, message):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        read_json(tmp_path / "config.json")
 
 
 def test_check_model_stops_at_folder_without_checkpoint(tmp_path):

@@ -12,6 +12,7 @@ from seer.selection.base import (
     AllPages,
     FirstPages,
     Hybrid,
+    ModelPlusLexical,
     OraclePages,
     RandomPages,
     TopRanked,
@@ -98,3 +99,11 @@ def test_build_selector_rejects_unknown_name_and_oracle_without_gold():
     with pytest.raises(InputError, match="gold pages"):
         build_selector("oracle")
     assert build_selector("model") is None
+
+
+def test_build_selector_random_uses_the_seed_and_model_with_bm25_is_its_own_selector():
+    document = make_document(["x"] * 50)
+    drawn = [build_selector("random", seed=seed).select(document, "a", 3) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] == RandomPages(0).select(document, "a", 3)
+    assert drawn[2] == RandomPages(1).select(document, "a", 3)
+    assert isinstance(build_selector("model+bm25"), ModelPlusLexical)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -155,6 +156,24 @@ def test_write_replaces_whatever_has_the_temporary_name(tmp_path: Path, leftover
     assert (tmp_path / "file").read_bytes() == b"new"
     assert elsewhere.read_bytes() == b"of somebody else"
     assert names(tmp_path) == ["elsewhere", "file"]
+
+
+def test_write_leaves_the_temporary_of_another_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that both users may write, the temporary of the other cannot be opened."""
+    path = tmp_path / "file"
+    foreign = tmp_path / ".file.partial"
+    foreign.write_bytes(b"theirs")
+    real = os.open
+
+    def open_as_another_user(name: Path, *arguments: int) -> int:
+        if name == foreign:
+            raise PermissionError(13, "Permission denied")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(storage.os, "open", open_as_another_user)
+    storage.write_bytes(path, b"mine")
+    assert (path.read_bytes(), foreign.read_bytes()) == (b"mine", b"theirs")
+    assert names(tmp_path) == [".file.partial", "file"]
 
 
 def test_publish_renames_a_finished_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from fakes import small_encoder
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import InputError
 from seer.reading.policy import ReadingPolicy
+from seer.schema import PageStyle
 from seer.selection.base import SELECTORS
 from seer.systems.base import Task
 from seer.systems.seer import (
@@ -86,3 +87,26 @@ def test_build_system_answers_with_every_system(name):
     (answer,) = system.answer_batch([Task(id="1", context=TEXT, question="Which code?")])
     assert (answer.status, answer.text) == ("answered", "482139"), answer.cause
     assert system.name == (f"{name}+first" if selects_pages(name) else name)
+
+
+def test_answer_batch_oracle_reads_the_gold_pages_of_each_task():
+    style = PageStyle(page_height_px=56, crop_last_page=False)
+    text = "".join(f"line {n}\n" for n in range(40))
+    system = build_system(
+        "seer", engine=ScriptedEngine(lambda request: ANSWER, small_encoder()), selector="oracle", style=style
+    )
+    tasks = [Task(id=str(page), context=text, question="Which?", gold_pages=(page,)) for page in (1, 2)]
+    assert [answer.selected_pages for answer in system.answer_batch(tasks)] == [(1,), (2,)]
+
+
+def test_answer_batch_failed_task_does_not_affect_others():
+    engine = ScriptedEngine(lambda request: ANSWER, small_encoder())
+    system = build_system("seer", engine=engine, selector="first", policy=ReadingPolicy(selector_pages=1))
+    contexts = {"no text": ("", "Which code?"), "no question": (TEXT, ""), "whole": (TEXT, "Which code?")}
+    empty, unasked, answered = system.answer_batch(
+        [Task(id=name, context=text, question=question) for name, (text, question) in contexts.items()]
+    )
+    assert (answered.status, answered.text) == ("answered", "482139")
+    assert (empty.status, empty.cause) == ("failed", "'no text' is empty; use a text with at least one character")
+    assert (unasked.status, unasked.failure.retryable) == ("failed", False)
+    assert unasked.cause == "the question is empty; give a question of at least one character"
