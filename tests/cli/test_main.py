@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from serving_fakes import Say, serve
 
 TEXT = "The laptop costs 1299.99 dollars.\nThe monitor costs 449.99 dollars.\n"
 
@@ -137,6 +138,20 @@ def test_ask_with_an_address_selects_the_openai_engine(document):
     result = seer("ask", document, "What?", "--base-url", "http://127.0.0.1:1/v1", "--model", "any")
     assert result.returncode == 1
     assert "http://127.0.0.1:1/v1 is not reachable" in result.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ask_with_a_failing_engine_exits_1_with_the_full_message(document, as_json):
+    options = ["--engine-arg", "structure=none", "--engine-arg", "continuation=tool", "--engine-arg", "attempts=1"]
+    with serve(lambda body, number: Say(status=503, headers={"Retry-After": "2"})) as upstream:
+        form = ["--json"] if as_json else []
+        result = seer("ask", document, "What?", "--base-url", upstream.base_url, *options, *form)
+    message = f"{upstream.base_url} answered 503: told to fail"
+    assert result.returncode == 1
+    assert f"failed  {message}" in (result.stderr if as_json else result.stdout)
+    if as_json:
+        record = json.loads(result.stdout)
+        assert (record["cause"], record["failure"]["kind"]) == (message, "unavailable")
 
 
 def test_ask_with_save_trace_writes_an_escaped_report(document, tmp_path):

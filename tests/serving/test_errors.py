@@ -6,12 +6,15 @@ import asyncio
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 from seer.engines.base import Generation, Request
-from seer.errors import PromptTooLong
+from seer.errors import EngineBusy, EngineError, EngineTimeout, EngineUnavailable, InputError, PromptTooLong, SeerError
+from seer.schema import Failure
+from seer.serving.errors import ReadingFailed, describe_error, error_headers, failure_of, log_fields
 from seer.serving.files import FileStore
 from seer.serving.stream import Stream
 from tests.serving.test_server import KEY, Running, chat, running
@@ -130,3 +133,62 @@ def test_engine_exception_is_logged_with_its_place_and_without_its_text(caplog):
     assert "ZeroDivisionError" in caplog.text
     assert "in failing" in caplog.text
     assert "private" not in caplog.text + reply.text
+
+
+# ── Errors as values ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", get_args(Failure.model_fields["kind"].annotation))
+def test_describe_error_knows_every_kind_of_failure(kind):
+    failure = Failure(kind=kind, public="what clients may read", retryable=kind in ("busy", "unavailable"))
+    status, body = describe_error(ReadingFailed(failure, "http://10.0.0.7:8000/v1 answered"))
+    assert body["error"]["message"] == "what clients may read"
+    is_clients = kind in ("busy", "too_long", "refused", "input")
+    assert (400 <= status < 500) == is_clients
+    assert (body["error"]["type"] == "server_error") != is_clients
+
+
+@pytest.mark.parametrize(
+    ("error", "headers"),
+    [
+        (EngineBusy("full"), {"Retry-After": "1"}),
+        (EngineBusy("full", retry_after_s=2.1), {"Retry-After": "3"}),
+        (EngineUnavailable("starting", retry_after_s=9), {"Retry-After": "9"}),
+        (EngineUnavailable("wrong key", retryable=False), {"X-Should-Retry": "false"}),
+        (EngineTimeout("slow"), {}),
+        (EngineError("broken", retryable=True), {}),
+        (EngineError("broken"), {"X-Should-Retry": "false"}),
+        (PromptTooLong("long"), {}),
+        (TimeoutError(), {}),
+    ],
+)
+def test_error_headers_follow_status_and_retryable(error, headers):
+    assert error_headers(error, describe_error(error)[0]) == headers
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (
+            EngineUnavailable("http://me:pass@host/v1 answered 503: a private text"),
+            "unavailable: http://host/v1 answered 503",
+        ),
+        (EngineError("the engine\nfailed: a private text"), "engine: the engine failed"),
+        (ReadingFailed(Failure.of(EngineTimeout("")), "late: a private text"), "timeout: late"),
+        (EngineBusy("x" * 1000), "busy: " + "x" * 200),
+        (InputError("'a private text' is empty"), "invalid_input"),
+        (ReadingFailed(Failure.of(InputError("a private text")), "a private text"), "invalid_input"),
+        (TimeoutError(), "timeout"),
+        (KeyError("a private text"), "KeyError"),
+    ],
+)
+def test_log_fields_keep_the_cause_and_leave_foreign_text_out(error, cause):
+    fields = log_fields(error)
+    assert fields["cause"] == cause
+    assert fields["error"] == describe_error(error)[1]["error"]["code"]
+    assert "private" not in str(fields) and "pass@" not in str(fields)
+
+
+def test_failure_of_an_error_that_no_engine_raised_is_none():
+    assert failure_of(SeerError("other")) is None
+    assert failure_of(TimeoutError()) is None
