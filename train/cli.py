@@ -2,6 +2,7 @@
 
 seer-train run CONFIG [--set a.b=value ...]      train, or resume
 seer-train plan CONFIG --gpus 2 --gpu-gib 80     check whether a run fits into memory
+seer-train admit CONFIG                          list the trajectories that fit, before any run
 seer-train inspect DATA --model DIR              show which tokens are learned
 """
 
@@ -93,6 +94,40 @@ def plan(
 
 
 @app.command()
+def admit(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """List which trajectories fit into the token limit and can be encoded, and store the list beside each set.
+
+    Every run of these sets with the same tokenizer and limit uses the stored list: the main run, controls and ablations.
+    Without this command, the first run makes it. Needs no GPU, and of the model only its tokenizer.
+
+    Example: seer-train admit configs/seer-9b.toml
+    """
+    from seer.config import load_config
+    from train.config import TrainConfig
+
+    resolved = load_config(TrainConfig, config, overrides or ())
+    import torch
+
+    from seer.models.checkpoint import load_encoder
+    from train.data.admission import admission_path
+    from train.data.dataset import Recipe
+    from train.data.sets import open_admitted
+    from train.parallel import World
+
+    encoder, _, scaling = load_encoder(resolved.model.path)
+    recipe = Recipe(encoder, scaling, resolved.loss, resolved.batching.max_tokens, resolved.data.drop_turns)
+    alone = World(0, 1, torch.device("cpu"), None)
+    for entry in (*resolved.data.sets, *resolved.data.held_out):
+        _, admission = open_admitted(entry, recipe, alone)
+        admission.indices(resolved.data.over_long)
+        record = {"set": entry.path, "list": str(admission_path(entry.path, admission.key))}
+        if as_json:
+            typer.echo(json.dumps(record | admission.counts()))
+        else:
+            typer.echo(f"'{entry.path}': {admission.summary()}; list in '{record['list']}'")
+
+
+@app.command()
 def inspect(
     data: Annotated[Path, typer.Argument(help="A folder of trajectory shards, or a .jsonl file.")],
     model: Annotated[Path, typer.Option(help="A checkpoint folder, for its tokenizer.")],
@@ -111,9 +146,10 @@ def inspect(
     from seer.config import load_config
     from seer.models.checkpoint import load_encoder
     from train.config import BatchingConfig, LossWeights, TrainConfig
-    from train.data.dataset import Recipe, make_sample, open_trajectories
+    from train.data.dataset import Recipe, make_sample
     from train.data.inspection import to_html, to_terminal
     from train.data.pages import pictures_of
+    from train.data.sets import open_trajectories
 
     encoder, _, scaling = load_encoder(model)
     recipe = Recipe(encoder, scaling, LossWeights(), BatchingConfig().max_tokens)

@@ -97,7 +97,7 @@ def generate(run: Run, folder: Path, step: int) -> dict[str, Any]:
     from seer.rendering import render_text
 
     limit = run.config.evaluation.generate_samples
-    items = [item for dataset in run.held_out for item in dataset.trajectories[: min(limit, len(dataset))]][:limit]
+    items = [one.trajectory(i) for one in run.held_out for i in range(min(limit, len(one)))][:limit]
     by_policy: dict[ReadingPolicy, list[Trajectory]] = {}
     for item in items:
         turns = without_turns(item.turns, run.config.data.drop_turns)

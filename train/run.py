@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from seer.config import write_config
@@ -16,9 +17,10 @@ from seer.models.checkpoint import Checkpoint
 from seer.schema import Trajectory
 from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
 from train.config import SetConfig, TrainConfig
-from train.data.dataset import Recipe, TrajectoryDataset, open_sets
+from train.data.dataset import Recipe, TrajectoryDataset
 from train.data.loader import StepLoader
 from train.data.sampler import SamplePlan
+from train.data.sets import open_sets
 from train.export import model_card
 from train.metrics import MetricsFile, Wandb
 from train.model.glm4v import Trainee
@@ -131,8 +133,8 @@ def build_run(
         offload=config.parallel.cpu_offload,
     )
     recipe = Recipe(base.encoder, base.scaling, config.loss, config.batching.max_tokens, config.data.drop_turns)
-    train_sets = open_datasets(config, config.data.sets, recipe, sources)
-    held_out_sets = open_datasets(config, config.data.held_out, recipe, held_out)
+    train_sets = open_datasets(config, config.data.sets, recipe, world, sources)
+    held_out_sets = open_datasets(config, config.data.held_out, recipe, world, held_out)
     loader = StepLoader(
         train_sets,
         sample_plan(config, train_sets),
@@ -163,21 +165,25 @@ def build_run(
 
 
 def data_digest(datasets: Sequence[TrajectoryDataset]) -> str:
-    """Sixteen hex digits that identify the training data: a hash of each set's size, digest (if it has one) and first ids."""
+    """Sixteen hex digits that identify the training data: a hash of each set's size, digest (if it has one), first ids and,
+    if some of its trajectories are left out, the places of the others."""
     digest = hashlib.sha256()
     for dataset in datasets:
         items = dataset.trajectories
         ids = [items[i].id for i in range(min(8, len(items)))]
         digest.update(repr((len(items), getattr(items, "digest", ""), ids)).encode())
+        # A set without rejections keeps the digest that earlier versions wrote into checkpoints.
+        if len(dataset) < len(items):
+            digest.update(dataset.admitted.astype(np.int64).tobytes())
     return digest.hexdigest()[:16]
 
 
 def open_datasets(
-    config: TrainConfig, sets: Sequence[SetConfig], recipe: Recipe, sources: Sources | None
+    config: TrainConfig, sets: Sequence[SetConfig], recipe: Recipe, world: World, sources: Sources | None
 ) -> list[TrajectoryDataset]:
-    """Open the configured sets, or wrap `sources` if they are given."""
+    """Open the configured sets, or wrap `sources` if they are given. A collective."""
     if sources is None:
-        return open_sets(sets, config.data, recipe)
+        return open_sets(sets, config.data, recipe, world)
     return [
         TrajectoryDataset(
             trajectories,

@@ -46,17 +46,15 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
         reduce_now(run.trainee, number == len(batches) or config.parallel.sync_every_micro_batch)
         on_device = batch.to(world.device)
         figures = run.trainee(on_device)
-        # If every sample of the step was rejected, the total weight is 0 and so are all gradients.
-        (figures.total / (total_weight or 1.0)).backward()
+        (figures.total / total_weight).backward()
         totals.add(on_device, figures)
     norm = clip_gradients(run.trainee, config.optimizer.clip_norm)
     record = step_record(run, data, totals, total_weight)
     record |= {"step": step + 1, "lr": learning_rate(config.optimizer, step, config.steps), "grad_norm": norm}
     if not (math.isfinite(norm) and math.isfinite(record.get("loss", 0.0))):
         raise non_finite(run, step, data, record)
-    if total_weight > 0:
-        set_learning_rate(run.optimizer, record["lr"])
-        run.optimizer.step()
+    set_learning_rate(run.optimizer, record["lr"])
+    run.optimizer.step()
     return record | speed(run, record, time.perf_counter() - started, data.wait_s)
 
 

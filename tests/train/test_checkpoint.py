@@ -14,7 +14,8 @@ from train_fakes import config, equal_tensors, recipe, tiny_checkpoint, trajecto
 
 from seer.errors import ConfigError
 from train.checkpoint import CheckpointError, complete_names, state_tensors, verify
-from train.data.dataset import Head, TrajectoryDataset
+from train.data.dataset import TrajectoryDataset
+from train.data.sets import Head
 from train.loop import fit
 from train.metrics import read_metrics
 from train.parallel import World

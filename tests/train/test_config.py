@@ -95,6 +95,63 @@ def test_iso_control_config_differs_from_the_paper_run_in_one_field() -> None:
     assert paper == control
 
 
+ABLATIONS = {
+    "bf16-moments": {("optimizer", "kind")},
+    "call-weight-4": {("loss", "structure")},
+    "equal-weights": {("loss", "call"), ("loss", "structure")},
+    "frozen-vision": {("model", "freeze_vision"), ("model", "freeze_merger")},
+    "no-tags": {("loss", "structure"), ("loss", "stop")},
+    "no-think": {("data", "drop_turns")},
+}
+
+
+def test_ablation_configs_differ_from_the_paper_run_in_the_ablated_fields() -> None:
+    paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml").model_dump()
+    files = {path.stem: path for path in (CONFIGS / "ablations").glob("*.toml")}
+    assert files.keys() == ABLATIONS.keys()
+    for name, path in files.items():
+        ablation = load_config(TrainConfig, path).model_dump()
+        differing = {
+            (section, key)
+            for section, values in ablation.items()
+            if isinstance(values, dict)
+            for key, value in values.items()
+            if value != paper[section][key]
+        }
+        assert differing == ABLATIONS[name], name
+        assert (ablation["steps"], ablation["seed"]) == (paper["steps"], paper["seed"])
+
+
+def test_paper_config_upweights_calls_and_format_tags_only() -> None:
+    """The paper upweights both without numbers; an ablation has weight 1 everywhere."""
+    loss = load_config(TrainConfig, CONFIGS / "seer-9b.toml").loss
+    assert loss.call == loss.structure > loss.think == loss.answer == loss.stop == 1
+    assert loss.observation == 0
+    assert load_config(TrainConfig, CONFIGS / "ablations" / "equal-weights.toml").loss == LossWeights()
+
+
+def test_training_configs_read_the_output_of_the_data_build() -> None:
+    """`seer-data build configs/data-paper.toml` and `seer-train run` fit together without --set."""
+    import tomllib
+
+    built = tomllib.loads((CONFIGS / "data-paper.toml").read_text())
+    assert built["validation_share"] > 0
+    for path in (CONFIGS / "seer-9b.toml", CONFIGS / "iso-control.toml", *(CONFIGS / "ablations").glob("*.toml")):
+        data = load_config(TrainConfig, path).data
+        assert [entry.path for entry in data.sets] == [f"{built['out']}/train"], path
+        assert [entry.path for entry in data.held_out] == [f"{built['out']}/validation"], path
+
+
+def test_verl_config_has_the_data_and_weights_of_the_paper_run() -> None:
+    yaml = pytest.importorskip("yaml")
+    verl = yaml.safe_load((CONFIGS / "verl" / "seer-9b.yaml").read_text())["data"]
+    paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
+    assert verl["train_files"] == [entry.path for entry in paper.data.sets]
+    assert verl["val_files"] == [entry.path for entry in paper.data.held_out]
+    assert LossWeights(**verl["seer"]["weights"]) == paper.loss
+    assert verl["max_length"] == paper.batching.max_tokens
+
+
 def test_paper_config_has_the_values_of_the_paper() -> None:
     paper = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
     assert (paper.optimizer.lr, paper.steps, paper.batching.global_batch, paper.batching.max_tokens) == (

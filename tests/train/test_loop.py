@@ -155,14 +155,15 @@ def test_train_step_with_non_finite_loss_makes_no_update_and_saves_the_batch(tmp
     assert list(folder.glob("*.safetensors"))
 
 
-def test_train_step_with_rejected_samples_only_changes_no_weight(tmp_path: Path) -> None:
-    """A step in which every trajectory is too long counts them and makes no update."""
+def test_fit_with_rejected_samples_only_is_an_error_and_makes_no_update(tmp_path: Path) -> None:
+    """If every trajectory is too long, there is no step to make."""
     long = [trajectory(i, lines=40) for i in range(4)]
     run = build_run(config(tmp_path, batching={"global_batch": 2, "max_tokens": 100}), ALONE, [long])
     before = [p.detach().clone() for p in run.trainee.parameters()]
-    record = train_step(run, 0, run.loader.take(0))
-    assert record["rejected"] == 2
-    assert record["weight_sum"] == 0
+    with pytest.raises(
+        InputError, match=r"every trajectory of set 0 is rejected \(over_long 4\); raise batching.max_tokens"
+    ):
+        train_step(run, 0, run.loader.take(0))
     assert all(torch.equal(p, b) for p, b in zip(run.trainee.parameters(), before, strict=True))
 
 

@@ -97,7 +97,7 @@ def step(run: Run, accelerator: Any, number: int) -> dict[str, Any]:
     for index, batch in enumerate(batches, 1):
         on_device = batch.to(world.device)
         figures = run.trainee(on_device)
-        loss = figures.total * (world.ranks / (total_weight or 1.0))
+        loss = figures.total * (world.ranks / total_weight)
         if not math.isfinite(world.sum([float(loss.detach())])[0]):
             folder = run.folder / f"non_finite-step-{number + 1:06d}-rank-{world.rank}"
             save_batches(folder, data.batches, {"loss": float(loss.detach())})

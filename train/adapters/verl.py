@@ -24,8 +24,10 @@ from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import Encoder
 from seer.protocol.geometry import VisionGeometry
 from train.config import LossWeights
-from train.data.dataset import Recipe, RejectedTrajectory, TrainingSample, make_sample, open_trajectories
-from train.data.pages import pictures_of
+from train.data.admission import admit
+from train.data.dataset import Recipe, TrainingSample, TrajectoryDataset
+from train.data.sets import open_trajectories
+from train.parallel import World
 from train.planning.flops import flops_model
 
 
@@ -33,8 +35,9 @@ class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Trajectories for verl's SFT trainer: ids, positions in four rows, float loss mask, patches.
 
     `parquet_files` are folders of shards or .jsonl files; verl fixes the argument's name. `config.seer` may have `weights`
-    (by loss class) and `drop_turns`. Rejected trajectories are removed and counted at construction, because verl expects a
-    sample at every index.
+    (by loss class) and `drop_turns`. Trajectories that are not in the admitted list of their set (`train.data.admission`)
+    are left out and counted, and one without a learned token is replaced by the next, because verl expects a sample at every
+    index.
 
     Raises ConfigError for a padding mode other than no_padding, InputError if every trajectory is rejected.
     """
@@ -61,27 +64,36 @@ class SeerDataset(torch.utils.data.Dataset[dict[str, Any]]):
             drop_turns=tuple(ours.get("drop_turns") or ()),
         )
         paths = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
-        self.sets = [open_trajectories(path) for path in paths]
-        places = [(chosen, index) for chosen, items in enumerate(self.sets) for index in range(len(items))]
-        places = places[:max_samples] if max_samples > 0 else places
-        self.places = [place for place in places if not isinstance(self._make(place), RejectedTrajectory)]
-        self.rejected = len(places) - len(self.places)
+        sets = [open_trajectories(path) for path in paths]
+        alone = World(0, 1, torch.device("cpu"), None)  # every process of verl opens the whole set
+        admissions = [admit(items, self.recipe, path, alone) for items, path in zip(sets, paths, strict=True)]
+        self.datasets = [
+            TrajectoryDataset(items, self.recipe, name=path, admitted=admission.usable)
+            for items, path, admission in zip(sets, paths, admissions, strict=True)
+        ]
+        # `max_samples` counts trajectories as they are stored, before any is left out.
+        starts = np.cumsum([0, *map(len, sets)])
+        end = max_samples if max_samples > 0 else int(starts[-1])
+        self.places = [
+            (chosen, index)
+            for chosen, dataset in enumerate(self.datasets)
+            for index, stored in enumerate(dataset.admitted)
+            if starts[chosen] + stored < end
+        ]
+        total = min(end, int(starts[-1]))
+        self.rejected = total - len(self.places)
         if not self.places:
-            raise InputError(f"all {len(places)} trajectories of {paths} were rejected; raise data.max_length")
+            raise InputError(f"all {total} trajectories of {paths} were rejected; raise data.max_length")
         if self.rejected:
-            print(f"{self.rejected} of {len(places)} trajectories left out: too long, or without a learned token")
+            print(f"{self.rejected} of {total} trajectories left out: too long, or not encodable")
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        sample = self._make(self.places[index])
-        assert isinstance(sample, TrainingSample), "rejected samples were left out at construction"
+        chosen, place = self.places[index]
+        sample, _ = self.datasets[chosen].draw(place)
         return as_item(sample, self.recipe)
-
-    def _make(self, place: tuple[int, int]) -> TrainingSample | RejectedTrajectory:
-        chosen, index = place
-        return make_sample(self.sets[chosen][index], self.recipe, pictures_of(self.sets[chosen], index))
 
 
 def as_item(sample: TrainingSample, recipe: Recipe) -> dict[str, Any]:

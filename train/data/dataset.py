@@ -2,6 +2,7 @@
 
     dataset = TrajectoryDataset(trajectories, recipe)
     sample = dataset[3]                      # a TrainingSample, or a RejectedTrajectory that has been counted
+    sample, rejected = dataset.draw(3)       # always a sample: the next one of the set replaces a rejected one
 
 Ids come from the encoder that inference uses. Weights follow the loss class of each id; no string is searched.
 
@@ -10,12 +11,10 @@ Shapes: L tokens, n images, P patches, X bytes of a patch.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from seer.errors import InputError
 from seer.models.checkpoint import PixelScaling
 from seer.protocol.encoding import CLASSES, Encoded, Encoder
 from seer.schema import Trajectory, Turn
-from train.config import DataConfig, LossWeights, SetConfig
+from train.config import LossWeights
 from train.data.pages import ShownPage, embedded_pages, pictures_of, shown_pages
 from train.data.pixels import byte_patches, join_patches
 
@@ -152,7 +151,9 @@ def encode_turns(turns: Sequence[Turn], pages: Mapping[int, ShownPage], encoder:
 class TrajectoryDataset:
     """Samples by index, encoded on first use and cached in memory up to `cache_bytes`.
 
-    `over_long` is the policy for trajectories above the recipe's token limit: reject and count them, or raise InputError.
+    `admitted` lists the usable trajectories (see `train.data.admission`); an index counts only these. Without it, all
+    trajectories are indexed. `over_long` is the policy for trajectories above the recipe's token limit: reject and count
+    them, or raise InputError.
     """
 
     def __init__(
@@ -161,10 +162,12 @@ class TrajectoryDataset:
         recipe: Recipe,
         *,
         name: str = "data",
+        admitted: np.ndarray | None = None,
         over_long: Literal["drop", "refuse"] = "drop",
         cache_bytes: int = 0,
     ) -> None:
         self.trajectories, self.recipe, self.name = trajectories, recipe, name
+        self.admitted = np.arange(len(trajectories)) if admitted is None else admitted
         self.over_long, self.cache_bytes = over_long, cache_bytes
         self.rejected: Counter[str] = Counter()
         """Rejections by reason, repeats in later epochs included."""
@@ -172,12 +175,17 @@ class TrajectoryDataset:
         self._cached_bytes = 0
 
     def __len__(self) -> int:
-        return len(self.trajectories)
+        return len(self.admitted)
+
+    def trajectory(self, index: int) -> Trajectory:
+        """The trajectory of a sample."""
+        return self.trajectories[int(self.admitted[index])]
 
     def __getitem__(self, index: int) -> TrainingSample | RejectedTrajectory:
         result = self._cache.get(index)
         if result is None:
-            result = make_sample(self.trajectories[index], self.recipe, pictures_of(self.trajectories, index))
+            pictures = pictures_of(self.trajectories, int(self.admitted[index]))
+            result = make_sample(self.trajectory(index), self.recipe, pictures)
             self._keep(index, result)
         if isinstance(result, RejectedTrajectory):
             if self.over_long == "refuse" and result.reason == "over_long":
@@ -188,106 +196,27 @@ class TrajectoryDataset:
             self.rejected[result.reason] += 1
         return result
 
+    def draw(self, index: int) -> tuple[TrainingSample, int]:
+        """The sample at `index` and the number of rejected trajectories before it.
+
+        The next sample of the set replaces a rejected one, and the first follows the last. The result depends on the index
+        alone, so every rank and every resumed run draws the same samples.
+
+        Raises InputError if every trajectory of the set is rejected.
+        """
+        for skipped in range(len(self)):
+            result = self[(index + skipped) % len(self)]
+            if isinstance(result, TrainingSample):
+                return result, skipped
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.rejected.items()))
+        raise InputError(
+            f"every trajectory of {self.name} is rejected ({reasons}); raise batching.max_tokens, give a loss class that the "
+            "trajectories have a weight above 0, or build the set again"
+        )
+
     def _keep(self, index: int, result: TrainingSample | RejectedTrajectory) -> None:
         size = result.num_bytes if isinstance(result, TrainingSample) else 0
         # The first samples stay. An LRU cache would evict every sample just before the next epoch needs it.
         if self._cached_bytes + size <= self.cache_bytes:
             self._cache[index] = result
             self._cached_bytes += size
-
-
-# ── Opening the configured sets ──────────────────────────────────────────────────────────────────
-
-
-class JsonLines(Sequence[Trajectory]):
-    """A .jsonl file with one trajectory per line, validated when opened and kept in memory. For small sets.
-
-    Raises InputError, which names the line, if a line is not a trajectory.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.items: list[Trajectory] = []
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    try:
-                        self.items.append(Trajectory.model_validate_json(line))
-                    except ValueError as error:
-                        raise InputError(f"'{path}' line {number} is not a trajectory: {error}") from None
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Trajectory: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
-    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
-        return self.items[index]
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the content, as hex."""
-        joined = hashlib.sha256()
-        for item in self.items:
-            joined.update(item.model_dump_json().encode())
-        return joined.hexdigest()
-
-
-def open_trajectories(path: str | Path) -> Sequence[Trajectory]:
-    """Open a folder of shards or a .jsonl file. Raises InputError if `path` is neither."""
-    where = Path(path)
-    if where.is_dir():
-        from seer.shards.reader import ShardSet
-
-        return ShardSet(where)
-    if where.is_file():
-        return JsonLines(where)
-    raise InputError(f"no trajectories at '{path}'; give a folder of shards or a .jsonl file")
-
-
-def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe) -> list[TrajectoryDataset]:
-    """Open the data sets of a configuration, in its order; they share the cache equally. Raises InputError if one is empty."""
-    cache_bytes = data.cache_mib * 2**20 // max(1, len(sets))
-    opened = []
-    for entry in sets:
-        trajectories = open_trajectories(entry.path)
-        if len(trajectories) == 0:
-            raise InputError(f"'{entry.path}' has no trajectories; build some first")
-        if entry.max_samples is not None and entry.max_samples < len(trajectories):
-            trajectories = Head(trajectories, entry.max_samples)
-        opened.append(
-            TrajectoryDataset(trajectories, recipe, name=entry.path, over_long=data.over_long, cache_bytes=cache_bytes)
-        )
-    return opened
-
-
-class Head(Sequence[Trajectory]):
-    """The first `size` trajectories of a sequence, without a copy."""
-
-    def __init__(self, items: Sequence[Trajectory], size: int) -> None:
-        self.items, self.size = items, size
-
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Trajectory: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
-    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
-        if isinstance(index, slice):
-            return [self.items[i] for i in range(*index.indices(self.size))]
-        return self.items[range(self.size)[index]]
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        return (self[i] for i in range(self.size))
-
-    @property
-    def digest(self) -> str:
-        """The digest of the whole sequence. The number of trajectories tells parts of one sequence apart."""
-        return str(getattr(self.items, "digest", ""))
-
-    def pages_png(self, index: int) -> Sequence[bytes]:
-        """The stored pages of a trajectory as PNG; empty if the set stores none."""
-        return pictures_of(self.items, index)

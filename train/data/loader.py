@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from train.config import BatchingConfig
 from train.data.collate import Batch, collate
-from train.data.dataset import RejectedTrajectory, TrainingSample, TrajectoryDataset
+from train.data.dataset import TrainingSample, TrajectoryDataset
 from train.data.packing import pack
 from train.data.sampler import SamplePlan
 
@@ -27,6 +27,7 @@ class StepData:
 
     batches: list[Batch]
     rejected: int
+    """Rejected trajectories that were drawn and replaced."""
     wait_s: float = 0.0
     """Time that the training thread waited for this step."""
 
@@ -70,12 +71,11 @@ class StepLoader:
         return data
 
     def prepare(self, step: int) -> StepData:
-        """Draw the step's trajectories, encode, pack and collate them."""
+        """Draw the step's trajectories, encode, pack and collate them. Raises InputError if a set has only rejected ones."""
         indices = self.plan.indices(step, self.rank, self.ranks)
-        results = [self.datasets[chosen][index] for chosen, index in indices]
-        samples = [result for result in results if isinstance(result, TrainingSample)]
-        rejected = sum(isinstance(result, RejectedTrajectory) for result in results)
-        return StepData(make_batches(samples, self.batching, self._pixels_per_patch), rejected)
+        drawn = [self.datasets[chosen].draw(index) for chosen, index in indices]
+        batches = make_batches([sample for sample, _ in drawn], self.batching, self._pixels_per_patch)
+        return StepData(batches, sum(rejected for _, rejected in drawn))
 
     @property
     def _pixels_per_patch(self) -> int:

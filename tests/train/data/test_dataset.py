@@ -18,15 +18,9 @@ from seer.schema import LossClass, Trajectory, Turn
 from seer.shards.reader import write_shards
 from train.config import LossWeights
 from train.data.collate import collate
-from train.data.dataset import (
-    Head,
-    RejectedTrajectory,
-    TrainingSample,
-    TrajectoryDataset,
-    make_sample,
-    open_trajectories,
-)
+from train.data.dataset import RejectedTrajectory, TrainingSample, TrajectoryDataset, make_sample
 from train.data.pixels import BytePatchEmbed, byte_patches, join_patches
+from train.data.sets import Head, open_trajectories
 
 PAPER_SOURCE = "Invoice\nLaptop $1,499.99\nMonitor $249.99\n"
 
