@@ -20,7 +20,7 @@ from seer.config import build_config
 from seer.errors import InputError
 from seer.serving.settings import ChatOptions, ServeSettings
 
-MAX_TALK_CHARS = 4_000
+MAX_EARLIER_CHARS = 4_000
 """Characters of earlier messages that are placed before the question; the latest are kept."""
 MAX_SOURCES = 64
 UNSUPPORTED = (
@@ -62,7 +62,7 @@ class _Parts:
     settings: ServeSettings
     sources: list[Source] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
-    talk: list[str] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)
 
 
 def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
@@ -109,6 +109,7 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
     if last is None:
         raise InputError("no message has the role 'user'; ask the question in a user message")
     question = ""
+    # Messages after the last question, such as a prefilled answer, are ignored.
     for index, message in enumerate(messages[: last + 1]):
         if not isinstance(message, Mapping):
             raise InputError(f"messages[{index}] is not an object; give it 'role' and 'content'")
@@ -120,20 +121,21 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
         elif role in ("user", "assistant"):
             short: list[str] = []
             _sort(texts, short, parts)
-            parts.talk += [f"{str(role).capitalize()}: {text}" for text in short]
+            parts.earlier += [f"{str(role).capitalize()}: {text}" for text in short]
         else:
             raise InputError(
                 f"messages[{index}] has the role '{role!s:.40}'; Seer reads system, developer, user and assistant"
             )
     if not question.strip():
         raise InputError("the last user message holds no question; write it as the last text part")
-    return _with_talk(question, parts), parts.sources
+    return _with_context(question, parts), parts.sources
 
 
-def _with_talk(question: str, parts: _Parts) -> str:
+def _with_context(question: str, parts: _Parts) -> str:
+    """The question after the instructions and the earlier messages."""
     head = "\n".join(parts.instructions)
-    talk = "\n".join(parts.talk)[-MAX_TALK_CHARS:]
-    earlier = f"Earlier in this conversation:\n{talk}" if talk else ""
+    messages = "\n".join(parts.earlier)[-MAX_EARLIER_CHARS:]
+    earlier = f"Earlier in this conversation:\n{messages}" if messages else ""
     return "\n\n".join(part for part in (head, earlier, question) if part)
 
 
@@ -198,6 +200,7 @@ def _question(texts: Sequence[str], parts: _Parts) -> str:
     return "\n".join([*short, last])
 
 
+# Ends like a question in any language, or begins with a label for one.
 _ASKS = re.compile(r"[?？]\s*\Z|\A\s*(question|query|q|问题|task|instruction)\s*[:：]", re.I)
 
 
@@ -246,6 +249,7 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
         raise InputError(f"n={body['n']!r:.40}: Seer returns one answer; leave n out")
     for name in UNSUPPORTED:
         value = body.get(name)
+        # Clients send defaults such as tool_choice "auto"; they ask for nothing that is missing here.
         if value and value not in ("none", "auto") and not (isinstance(value, Mapping) and value.get("type") == "text"):
             raise InputError(f"'{name}' is not supported; Seer answers questions about documents in plain text")
 

@@ -116,6 +116,7 @@ class Guard:
                 await _refuse(send, 401, body, (b"www-authenticate", b"Bearer"))
                 return
             scope["state"]["owner"] = owner
+        # A body that announces its length is refused before it is read.
         length = headers.get("content-length", "")
         if _LENGTH.fullmatch(length) and int(length) > self.max_body_bytes:
             scope["state"]["facts"]["error"] = "request_too_large"

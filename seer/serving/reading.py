@@ -104,6 +104,7 @@ class ReadingDesk:
         from dataclasses import replace
 
         def ask(request: Request) -> Awaitable[Generation]:
+            # Only requests whose text is streamed need the places of their control tokens.
             if request.on_text is not None:
                 request = replace(request, on_control=listener.on_control)
             return self.engine.generate_one(request)
