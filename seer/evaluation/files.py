@@ -61,6 +61,7 @@ class RunFolder:
         file = self.path / f"{task}.jsonl"
         if not file.exists():
             return {}
+        # A later line of an input replaces an earlier one.
         predictions = {prediction.id: prediction for prediction in read_predictions(file, repair=True)}
         if drop_failed:
             kept = [one for one in predictions.values() if one.status is not Status.FAILED]
@@ -70,6 +71,7 @@ class RunFolder:
 
     def append(self, predictions: Iterable[Prediction]) -> None:
         """Append predictions to the files of their tasks. The lines are on disk when this returns."""
+        # One append per file: a single call keeps the lines of a batch together if the process is killed.
         by_task: dict[str, list[str]] = {}
         for prediction in predictions:
             by_task.setdefault(prediction.task, []).append(to_line(prediction))
@@ -162,6 +164,7 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
         content = file.read_bytes()
     except OSError as error:
         raise InputError(f"'{file}' cannot be read: {error.strerror}") from None
+    # Lines end with a newline, so bytes after the last newline are a prediction whose write was interrupted.
     whole = content.rfind(b"\n") + 1
     if whole < len(content) and repair:
         os.truncate(file, whole)

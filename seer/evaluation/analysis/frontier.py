@@ -80,6 +80,7 @@ def densities(
         for font in fonts_pt or (base.font_size_pt,):
             for width, height in pages_px or ((base.page_width_px, base.page_height_px),):
                 changes: dict[str, Any] = {}
+                # Set only what changes, so that unchanged sizes keep their exact values.
                 if font != base.font_size_pt:
                     ratio = font / base.font_size_pt
                     changes |= {"font_size_pt": font, "line_height_pt": base.line_height_pt * ratio}
@@ -133,6 +134,7 @@ def measure(spec: RunSpec, run: ScoredRun, records: Sequence[LongBenchRecord]) -
         (one.task, one.id): len(build_context(run.report.benchmark.find(one.task), one.input, one.context))
         for one in records
     }
+    # Records without images, such as failed ones, would distort the density.
     shown = [
         (lengths[one.task, one.id], one.usage.vision)
         for one in run.each()
@@ -160,6 +162,7 @@ def mark_front(points: Sequence[Point]) -> list[Point]:
     """Mark the points on the Pareto front of score (higher is better) and prompt tokens (lower is better)."""
 
     def is_dominated(point: Point) -> bool:
+        # The inequality at the end keeps points with equal figures from removing each other from the front.
         return any(
             other.score >= point.score
             and other.prompt_tokens <= point.prompt_tokens

@@ -46,6 +46,7 @@ def latency_summary(
     seconds = [one.seconds for one in answered]
     rates = [rate for one in answered if (rate := _generate_rate(one)) is not None]
     held = [probes[one.id] for one in answered if probes and one.id in probes]
+    # The probe covers the prefill and the first token, so the remaining tokens took the remaining time.
     decode = [
         (one.usage.completion - 1) / (one.seconds - probes[one.id].seconds)
         for one in answered
@@ -77,6 +78,7 @@ def prefill_by_length(probes: Iterable[PrefillProbe]) -> list[PrefillBucket]:
     """Group probes by prompt length; the lower bounds of the groups are powers of two."""
     grouped: dict[int, list[PrefillProbe]] = {}
     for probe in probes:
+        # The largest power of two that is at most the number of tokens.
         grouped.setdefault(1 << max(0, probe.prompt_tokens.bit_length() - 1), []).append(probe)
     return [
         PrefillBucket(
@@ -90,6 +92,7 @@ def prefill_by_length(probes: Iterable[PrefillProbe]) -> list[PrefillBucket]:
 
 
 def _generate_rate(prediction: Prediction) -> float | None:
+    # Tool calls and page drawing also take time; only steps with completion tokens belong to the generation.
     written = [step for step in prediction.trace if step.usage.completion]
     seconds = sum(step.seconds for step in written)
     return sum(step.usage.completion for step in written) / seconds if seconds > 0 else None

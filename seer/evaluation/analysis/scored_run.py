@@ -80,6 +80,7 @@ def load_run(
     folder = Path(path)
     report = score_folder(folder, postprocess=postprocess, code_ratio=code_ratio, partial=partial)
     predictions: dict[str, dict[str, Prediction]] = {}
+    # Only Seer writes a manifest; predictions of other programs have neither pages nor tokens.
     if read_run_manifest(folder):
         for task in report.tasks:
             predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}

@@ -104,6 +104,7 @@ class RetrievalScope:
 
 def retrieval_scope(none: ScoreReport, all_: ScoreReport, one: ScoreReport | None = None) -> RetrievalScope:
     """Compare runs with k = 0, k = all and optionally k = 1 retrieved pages."""
+    # Compare over the same tasks: a run with fewer tasks would shift every mean.
     reports = [report for report in (none, one, all_) if report is not None]
     common = {
         name: task.task.category for name, task in all_.tasks.items() if all(name in report.tasks for report in reports)
@@ -196,6 +197,7 @@ def gain_by_selected(
     grouped: dict[str, list[tuple[float, float]]] = {_bucket(number, buckets): [] for number in buckets}
     for name, by_id in run.predictions.items():
         for identifier in by_id.keys() & others.get(name, {}).keys():
+            # Sample scores are in [0, 1]; rows are in points, like task scores.
             pair = (100 * scores[name][identifier], 100 * others[name][identifier])
             grouped[_bucket(len(by_id[identifier].selected_pages), buckets)].append(pair)
     return [

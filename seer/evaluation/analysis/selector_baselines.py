@@ -79,6 +79,7 @@ def select_with_budgets(
         # Labels hold for one page style; with another style the document may have fewer pages.
         labelled = tuple(page for page in gold[record.id] if page <= len(document.pages))
         selections["oracle"][record.id] = labelled
+        # Without a labelled page there is no evidence to compare the question with.
         if labelled:
             evidence = "\n".join(document.page(page).text for page in labelled)
             overlaps[record.id] = lexical_overlap(question, evidence, cut_words)
@@ -89,6 +90,7 @@ def select_with_budgets(
 
 def selector_rows(run_name: str, own: Selections, gold: GoldPages, documents: LabelledDocuments) -> list[SelectorRow]:
     """Return a row for the run, followed by its baselines, all over the same inputs."""
+    # All rows use the same inputs. The overlap is split over them, not over all labelled documents.
     shared = [identifier for identifier in own if identifier in documents.selections["all"]]
     low, high = split_at_median({one: documents.overlaps[one] for one in shared if one in documents.overlaps})
     many = {identifier for identifier in shared if len(gold[identifier]) > MANY_GOLD_PAGES}

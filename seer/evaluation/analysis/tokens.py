@@ -67,6 +67,7 @@ def token_table(predictions: Predictions, full_text: Mapping[str, float] | None 
         name: task_tokens(by_id.values(), None if full_text is None else full_text.get(name, 0.0))
         for name, by_id in predictions.items()
     }
+    # A task whose samples all failed early has no prompts; including its zeros would lower the means over tasks.
     counted = [row for row in tasks.values() if row.num_samples]
     overall = TokenRow(
         textual=_mean([row.textual for row in counted]),
@@ -85,6 +86,7 @@ def token_table(predictions: Predictions, full_text: Mapping[str, float] | None 
 def task_tokens(predictions: Iterable[Prediction], full_text: float | None = None) -> TokenRow:
     """Return the mean tokens of one task; `full_text` replaces the mean of its own full-text counts."""
     every = list(predictions)
+    # A prompt of 0 tokens marks a sample that failed before its prompt was built.
     usages = [one.usage for one in every if one.usage.prompt]
     prompt = _mean([usage.prompt for usage in usages])
     baseline = _mean([usage.full_text for usage in usages]) if full_text is None else full_text

@@ -61,6 +61,7 @@ class BenchmarkSpec(Record):
     @field_validator("tasks")
     @classmethod
     def _names_are_file_names(cls, tasks: dict[str, TaskSpec]) -> dict[str, TaskSpec]:
+        # Names of tasks become names of files in the folder of a run, so they must not contain a path.
         for name in tasks:
             if not name or not all(character.isalnum() or character in "-_." for character in name) or name[0] == ".":
                 raise ValueError(f"'{name}' can't be a file's name; use letters, digits, '-', '_' and '.'")

@@ -53,6 +53,7 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield each record together with its location."""
     try:
         text = path.read_text(encoding="utf-8")
+        # A JSON list is MMLongBench-Doc's format; anything else is read as LongDocURL's JSON lines.
         rows = json.loads(text) if text.lstrip().startswith("[") else None
     except FileNotFoundError:
         raise InputError(f"no file of questions at '{path}'; give samples.json, or JSON lines") from None
@@ -92,7 +93,7 @@ def _page_numbers(value: Any, place: str) -> tuple[int, ...]:
 
 def _page_range(value: Any, place: str) -> tuple[int, int] | None:
     """Read LongDocURL's page range; both ends are included."""
-    if value is None:
+    if value is None:  # MMLongBench-Doc always asks about the whole document.
         return None
     ends = _list(value, place)
     if len(ends) != 2 or not all(type(end) is int for end in ends) or not 1 <= ends[0] <= ends[1]:
@@ -102,6 +103,7 @@ def _page_range(value: Any, place: str) -> tuple[int, int] | None:
 
 def _list(value: Any, place: str) -> list[Any]:
     """Read a list, or a string with a list literal, which is how MMLongBench-Doc stores lists."""
+    # MMLongBench-Doc stores lists as text, such as "[3, 5]"; parse them as literals and never evaluate them.
     items = read_literal(value) if isinstance(value, str) else value or []
     if not isinstance(items, list):
         raise InputError(f"{place}: {value!r:.200} is not a list")

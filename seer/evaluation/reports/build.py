@@ -45,6 +45,7 @@ def build_report(
     """
     if not runs:
         raise InputError("a report needs runs; give the folder of at least one")
+    # Tables and the JSON file have one entry per name, so a repeated name would hide a run.
     names = [run.name for run in runs]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

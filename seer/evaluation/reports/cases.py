@@ -27,6 +27,7 @@ def failures_section(runs: Sequence[ScoredRun]) -> Section | None:
     ours = [run for run in runs if run.is_ours]
     for run in ours:
         failed = [one for one in run.each() if one.status is Status.FAILED]
+        # Shortened causes are grouped, since long ones often end with details of a single input.
         causes: dict[str, int] = {}
         for one in failed:
             causes[_shorten(one.cause, 120)] = causes.get(_shorten(one.cause, 120), 0) + 1
@@ -85,6 +86,7 @@ def pages_section(
     good, bad = [], []
     for name, scores in run.sample_scores().items():
         ranked = sorted((one for one in scores if (name, one) in by_id), key=lambda one: (-scores[one], one))
+        # `ranked` goes from the best to the worst score, so the failures are taken from its end.
         good += [_page_case(run, by_id[name, one], gold) for one in ranked[:1] if scores[one] >= GOOD]
         bad += [_page_case(run, by_id[name, one], gold) for one in reversed(ranked[-NUM_CASES:]) if scores[one] < GOOD]
     text = f"From {run.name}: a success of each task, then up to {NUM_CASES} failures of each. A frame marks selected "

@@ -74,6 +74,7 @@ def _find(runs: Sequence[ScoredRun], role: str) -> ScoredRun | None:
         manifest = run.report.manifest
         policy = manifest.get("policy") or {}
         system = str(manifest.get("system", ""))
+        # Other systems, such as text baselines and sibling systems, are not controls of selection and retrieval.
         if system == "visual":
             found = "visual"
         elif not system.startswith("seer"):

@@ -26,6 +26,7 @@ def conditions(runs: Sequence[ScoredRun], *more: str) -> str:
     scoring = {
         f"{run.report.postprocess.value} post-processing, code ratio {run.report.code_ratio.value}" for run in runs
     }
+    # Runs made with the same prompts and versions share one sentence.
     made: dict[str, list[str]] = {}
     for run in runs:
         made.setdefault(_made_with(run), []).append(run.name)
@@ -56,6 +57,7 @@ def left_out(runs: Sequence[ScoredRun], used: Sequence[ScoredRun]) -> list[str]:
 def _made_with(run: ScoredRun) -> str:
     """Return the prompts and library versions of a run. A run resumed with other versions lists all of them."""
     manifest = run.report.manifest
+    # A run has one entry per session; sessions with equal versions are named once.
     versions = [session.get("versions", {}) for session in manifest.get(SESSIONS, ())]
     listed = dict.fromkeys(", ".join(f"{name} {number}" for name, number in one.items()) for one in versions if one)
     return f"prompts {manifest.get('prompts', 'not known')}, {' then '.join(listed) or 'versions not known'}"

@@ -60,6 +60,7 @@ def scores_section(runs: Sequence[ScoredRun], seed: int) -> Section:
     """Return the scores overall, by category and by task (tables 1 and 10)."""
     intervals = {run.name: bootstrap_interval(run.sample_scores(), run.categories(), seed=seed) for run in runs}
     bars = [Bar(name, [(one.mean, "")], one.low, one.high) for name, one in intervals.items()]
+    # The papers' figures are shown only next to runs of the same benchmark.
     papers = PAPER_FIGURES if are_of_longbench(runs) else ()
     bars += [Bar(paper.name, [(paper.macro, "")], is_paper=True) for paper in papers]
     overall = [row(run.name, run.report.macro, intervals[run.name].low, intervals[run.name].high) for run in runs]
@@ -118,6 +119,7 @@ def comparison_section(runs: Sequence[ScoredRun], seed: int) -> Section | None:
         result = compare(mine, theirs, first.categories() | other.categories(), seed=seed)
         counts = (result.num_samples, result.num_better, result.num_worse, result.num_unpaired)
         rows.append(row(other.name, first.name, *_gap(result), *counts))
+        # Each task is a category of its own here, so its interval does not depend on the other tasks.
         tasks = {name: compare({name: mine[name]}, {name: theirs[name]}, {name: name}, seed=seed) for name in shared}
         folded.append(
             Table(

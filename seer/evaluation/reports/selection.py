@@ -111,6 +111,7 @@ def _baseline_tables(
     seed: int,
 ) -> list[Table]:
     """Return the tables of a run compared with fixed selectors, overall and by task."""
+    # Match-k: each selector gets as many pages as the run selected, and at least one (paper, A.9).
     budgets = {identifier: max(1, len(pages)) for identifier, pages in own.items()}
     documents = select_with_budgets(records, gold, budgets, benchmark=run.report.benchmark, style=run.style, seed=seed)
     rows = []

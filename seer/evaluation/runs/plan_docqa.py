@@ -64,6 +64,7 @@ def plan_docqa(
 
         return load(path, style, pages=pages, dpi=dpi, ocr=ocr)
 
+    # Both benchmarks score short answers, so the token limit is the same for all records.
     room = MAX_ANSWER_TOKENS + reasoning_tokens
     inputs = [
         BenchmarkInput(
@@ -92,6 +93,7 @@ def to_task(record: DocQARecord, file: Path, load_pages: Load, max_new_tokens: i
     """Read the document and return the question for the system. Raises the errors of `seer.load`."""
     from seer.systems.base import Task
 
+    # Evidence pages are numbered in the file, pages of the task as shown; shift them by the first page.
     first, last = record.pages or (1, None)
     document = load_pages(file, None if last is None else f"{first}-{last}")
     shown = range(first, first + len(document.pages))

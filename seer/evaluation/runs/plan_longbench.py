@@ -158,6 +158,7 @@ def prompts_name(templates: Mapping[str, str] | None) -> str:
     """Return `seer` for our own prompts, or else `file:` and a digest of the templates."""
     if templates is None:
         return "seer"
+    # NUL separates names and texts unambiguously, and sorting makes the digest independent of the file's order.
     content = "\0".join(f"{name}\0{templates[name]}" for name in sorted(templates))
     return f"file:{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
@@ -174,6 +175,7 @@ def cut_middle(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     if count(text) <= max_tokens:
         return text
     head_tokens = max_tokens // 2
+    # Bisect on the number of characters, since a longer text has more tokens, apart from merges at its end.
     head = text[: _longest(len(text), lambda size: count(text[:size]) <= head_tokens)]
     rest = text[len(head) :]
     tail_tokens = max_tokens - head_tokens

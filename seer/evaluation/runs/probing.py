@@ -51,6 +51,7 @@ def probe_run(
     folder = Path(run)
     options = PredictOptions(benchmark=from_manifest(read_run_manifest(folder), f"the manifest of '{run}'"))
     with RunFolder(folder):
+        # Probe only inputs with a prediction and without a probe, so that an interrupted call can be resumed.
         known = read_probes(folder, repair=True)
         tasks = sorted({record.task for record in records})
         files = [folder / f"{task}.jsonl" for task in tasks if (folder / f"{task}.jsonl").is_file()]
@@ -97,7 +98,7 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
             [Request(Conversation((prompt,), pages), key, sampling=Sampling(max_new_tokens=1))]
         )
     finally:
-        engine.forget(key)
+        engine.forget(key)  # The next probe must not reuse this conversation's prefix.
     seconds = time.perf_counter() - sent
     if generation.finish == "error":
         raise EngineError(f"the prefill probe of '{task.id}' failed: {generation.error}")

@@ -155,6 +155,7 @@ def score_folder(
     if not files:
         known = ", ".join(benchmark.tasks)
         raise InputError(f"'{path}' holds no <task>.jsonl of {benchmark.name}; its tasks are {known}")
+    # A run with a limit is complete with fewer inputs than the benchmark; its manifest records how many.
     expected = manifest.get(NUM_INPUTS) or {name: task.num_records for name, task in benchmark.tasks.items()}
     tasks = {
         name: _score_task(benchmark.tasks[name], read_json_lines(file), how, ratio, int(expected.get(name, 0)))
@@ -208,6 +209,7 @@ def _score_line(
     if task.metric is Metric.CLASSIFICATION and classes is None:
         raise InputError(f"{place}: '{task.name}' is scored against its classes, and 'all_classes' is missing")
     prediction = fields.get("pred")
+    # Own runs mark failures by status, published runs by a null prediction.
     if fields.get("status") == "failed" or ("pred" in fields and prediction is None):
         return True, Score(0.0)
     if not isinstance(prediction, str):
@@ -220,7 +222,7 @@ def _score_line(
             all_classes=classes or (),
             code_ratio=ratio,
         )
-    except InputError as error:
+    except InputError as error:  # Add the location: the metric does not know the file and the line.
         raise InputError(f"{place}: {error}") from None
 
 

@@ -89,6 +89,7 @@ def _group(
 ) -> DocQAScore:
     answerable = math.fsum(scores[record.id] for record in records if record.is_answerable)
     num_answerable = sum(record.is_answerable for record in records)
+    # The benchmarks compare the exact text, so a failed input counts as a claim and lowers the precision.
     num_claimed = sum(predictions[record.id] != NOT_ANSWERABLE for record in records)
     recall = answerable / num_answerable if num_answerable else 0.0
     precision = answerable / num_claimed if num_claimed else 0.0
@@ -107,6 +108,7 @@ def _groupings(records: Sequence[DocQARecord]) -> dict[str, Callable[[DocQARecor
         "several pages": lambda record: len(record.evidence_pages) != 1 and record.is_answerable,
         "unanswerable": lambda record: not record.is_answerable,
     }
+    # The default arguments bind the loop variable now; a plain closure would see only its last value.
     for form in AnswerFormat:
         tests[f"format {form.value}"] = lambda record, form=form: record.answer_format is form  # type: ignore[misc]
     for source in sorted({source for record in records for source in record.evidence_sources}):

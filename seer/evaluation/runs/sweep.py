@@ -104,6 +104,7 @@ def run_spec(
         "policy": policy.model_dump(mode="json"),
     }
     inputs, manifest = plan_run(records, run_name(spec.system, spec.selector), options, described)
+    # Check before loading: a model takes minutes to load, and another run in the folder is an error anyway.
     folder = out / spec.name
     check_manifest(folder, manifest)
     system = build_system(

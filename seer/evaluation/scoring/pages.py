@@ -56,6 +56,7 @@ def sample_score(selected: Pages, gold: Pages, metric: PageMetric) -> tuple[floa
         precision = hits / len(chosen) if chosen else 0.0
         recall = hits / len(relevant)
         return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
+    # No page is relevant: the definitions differ only in how they score an empty selection.
     abstained = float(not chosen)
     return {
         PageMetric.GOLD_NONEMPTY: None,
@@ -93,6 +94,7 @@ def ndcg(ranking: Sequence[int], gold: Pages, k: int) -> float:
     """
     relevant = set(gold)
     gain = math.fsum(1 / math.log2(rank + 1) for rank, page in enumerate(ranking[:k], 1) if page in relevant)
+    # The best ranking has all relevant pages first, as far as k allows.
     best = math.fsum(1 / math.log2(rank + 1) for rank in range(1, min(k, len(relevant)) + 1))
     return gain / best if best else 0.0
 
@@ -128,6 +130,7 @@ def split_at_median(values: Mapping[str, float]) -> tuple[set[str], set[str]]:
     """Split ids into those with values below the upper median and those at or above it."""
     if not values:
         return set(), set()
+    # Values equal to the median all go to the upper half, so the halves may differ in size.
     ordered = sorted(values.values())
     median = ordered[len(ordered) // 2]
     low = {name for name, value in values.items() if value < median}

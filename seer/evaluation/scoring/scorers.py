@@ -134,6 +134,7 @@ def _chinese_words(text: str) -> list[str]:
 
 def _overlap_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
     """Return the F1 over two multisets of words."""
+    # Multiset intersection: a repeated word counts as often as it occurs on both sides.
     num_same = (Counter(predicted) & Counter(expected)).total()
     if not num_same:
         return 0.0

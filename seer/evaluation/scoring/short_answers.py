@@ -77,6 +77,7 @@ def score_answer(gold: str, prediction: str, form: AnswerFormat, protocol: DocPr
 def _mmlongbench_fixed(gold: str, prediction: str, form: AnswerFormat) -> float:
     if form is AnswerFormat.NONE or _clean(gold) == NOT_ANSWERABLE.lower():
         return float(_clean(prediction).rstrip(".") == _clean(gold).rstrip("."))
+    # An answerable question: "not answerable" must not get partial credit for similar letters.
     if _clean(prediction).rstrip(".") == NOT_ANSWERABLE.lower():
         return 0.0
     if form is AnswerFormat.INT:
@@ -105,6 +106,7 @@ def _read_items(text: str) -> list[Any]:
     literal = read_literal(text)
     if isinstance(literal, list | tuple):
         return list(literal)
+    # Models often write lists without quotes, such as [White, 10%], which is not a literal.
     inner = text.strip()
     if inner.startswith("[") and inner.endswith("]"):
         return [item.strip().strip("'\"") for item in inner[1:-1].split(",")]
