@@ -70,3 +70,23 @@ def test_cache_default_reads_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SEER_CACHE_MB", "lots")
     with pytest.raises(InputError, match="SEER_CACHE_MB"):
         PageCache.default()
+
+
+def test_cache_rejects_limit_below_one(tmp_path):
+    with pytest.raises(InputError, match="max_bytes=0: must be at least 1"):
+        PageCache(tmp_path, max_bytes=0)
+
+
+def test_cache_put_of_page_above_the_limit_keeps_the_cache_within_it(tmp_path):
+    cache = PageCache(tmp_path, max_bytes=100)
+    cache.put(f"{1:032x}", b"x" * 60)
+    assert cache.trim() == 0 and cache.info().pages == 1
+    cache.put(f"{2:032x}", b"x" * 101)
+    assert cache.info().bytes <= 100
+
+
+def test_cache_info_skips_page_that_another_process_removed(tmp_path):
+    cache = PageCache(tmp_path)
+    cache.put("ab" * 16, b"data")
+    (tmp_path / "ab" / "gone.png").symlink_to(tmp_path / "nowhere.png")  # as a file between listing and inspection
+    assert cache.info().pages == 1 and cache.info().bytes == 4

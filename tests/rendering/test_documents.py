@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from seer.errors import DocumentNotFound, InputError
-from seer.rendering import STYLES, load, render_text
+from seer.rendering import STYLES, load, render_text, stream
 from seer.rendering.layout.fonts import load_font
 from tests.rendering.makers import write_file
 
@@ -59,3 +59,18 @@ def test_render_text_longbench_contexts_lose_nothing(shared_data):
         assert set(text) - covered - invisible <= reported
         assert not reported & covered
         document.page(1).image()
+
+
+def test_load_rejects_file_above_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("seer.rendering.documents.MAX_FILE_BYTES", 3)
+    path = tmp_path / "large.txt"
+    path.write_text("four")
+    with pytest.raises(InputError, match="large.txt' is larger than 0 GB, the limit; split it"):
+        load(str(path))
+
+
+def test_stream_rejects_the_style_that_needs_the_whole_text():
+    with pytest.raises(
+        InputError, match="style='auto': needs the whole text, which a stream does not have; use a named"
+    ):
+        next(stream("text", "auto"))

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from seer.rendering import render_text
-from seer.rendering.output import write_dataset
+from seer.errors import InputError
+from seer.rendering import load, render_text
+from seer.rendering.output import write_dataset, write_pdf
 from seer.schema import Document
+from tests.rendering.makers import make_pdf, write_file
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +52,10 @@ def test_write_dataset_replaces_lone_surrogates_in_text_and_name(tmp_path: Path)
     write_dataset(render_text("half \ud83d of a pair", name="caf\udce9.txt"), tmp_path)
     rows = parquet.read_table(tmp_path / "data").to_pylist()
     assert [(row["document"], row["text"]) for row in rows] == [("caf?.txt", "half ? of a pair")]
+
+
+def test_write_pdf_rejects_a_document_with_its_own_pages(tmp_path: Path) -> None:
+    own = load(write_file(tmp_path, "a.pdf", make_pdf(1)))
+    with pytest.raises(InputError, match="'a.pdf' keeps its own pages .*; use --format png, or lay its text out with"):
+        write_pdf(own, tmp_path / "out.pdf")
+    assert not (tmp_path / "out.pdf").exists()

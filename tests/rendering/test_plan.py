@@ -40,3 +40,11 @@ def test_resolve_style_rejects_unknown_styles_and_fields():
         resolve_style("seer", font_size=8)
     with pytest.raises(ConfigError, match="margins"):
         resolve_style("seer", margin_x_px=400)
+
+
+def test_settle_auto_samples_the_whole_of_a_long_text(monkeypatch):
+    """The preface of a list must not decide the layout of the list."""
+    monkeypatch.setattr("seer.rendering.plan.PIECE_CHARS", 2000)
+    preface, lines = "long words that fill a line and go on " * 1000, "a\n" * 1500
+    assert settle(preface, "auto") != settle(lines, "auto")
+    assert settle(preface + lines * 100, "auto") == settle(lines, "auto")

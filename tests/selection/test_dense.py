@@ -11,26 +11,7 @@ from seer.errors import InputError
 from seer.selection.base import build_selector
 from seer.selection.dense import PASSAGE_CHARACTERS, Dense
 
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    "revenue",
-    "grew",
-    "by",
-    "nine",
-    "percent",
-    "it",
-    "rained",
-    "in",
-    "paris",
-    "when",
-    "did",
-    "grow",
-    "filler",
-]
+WORDS = "the cat sat on mat revenue grew by nine percent it rained in paris when did grow filler"
 
 
 @pytest.fixture
@@ -42,7 +23,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = package / "model"
     model.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
     (model / "vocab.txt").write_text("\n".join(vocabulary))
     transformers.BertTokenizer(str(model / "vocab.txt")).save_pretrained(model)
     torch.manual_seed(0)

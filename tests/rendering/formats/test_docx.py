@@ -44,3 +44,18 @@ def test_load_rejects_hostile_docx(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match=message):
             load(write_file(tmp_path, "x.docx", make_docx(body)))
+
+
+def test_load_docx_keeps_breaks_and_hyphens(tmp_path):
+    run = "<w:r><w:t>a</w:t><w:br/><w:t>b</w:t><w:noBreakHyphen/><w:t>c</w:t></w:r>"
+    body = f"<w:document {WORD}><w:body><w:p>{run}</w:p></w:body></w:document>"
+    assert load(write_file(tmp_path, "a.docx", make_docx(body))).text == "a\nb\u2011c\n"
+
+
+def test_load_rejects_docx_with_a_password(tmp_path):
+    data = bytearray(make_docx("<a/>"))
+    # The lowest bit of the flags marks an encrypted member, in its own header and in the archive's directory.
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    with pytest.raises(InputError, match="'a.docx' cannot be unpacked .*; save it without a password"):
+        load(write_file(tmp_path, "a.docx", bytes(data)))

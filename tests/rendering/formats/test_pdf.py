@@ -147,3 +147,14 @@ def test_load_runs_ocr_on_scanned_pages_only(tmp_path, monkeypatch):
     assert len(seen) == 1
     scan = load(write_file(tmp_path, "scan.png", png_bytes(np.full((100, 300), 200, np.uint8))))
     assert scan.text == "text of the scan\n" and scan.style.name == "image"
+
+
+def test_load_rotated_pdf_page_keeps_its_text_without_boxes(tmp_path):
+    pdfium = pytest.importorskip("pypdfium2")
+    upright = pdfium.PdfDocument(make_pdf(1))
+    upright[0].set_rotation(90)
+    upright.save(buffer := io.BytesIO())
+    page = load(write_file(tmp_path, "turned.pdf", buffer.getvalue()), dpi=72).page(1)
+    assert page.image().shape == (596, 842)
+    assert "Page 1 has a first line of text\n" in page.text
+    assert not page.line_boxes()

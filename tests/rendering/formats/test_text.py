@@ -6,6 +6,7 @@ import pytest
 
 from seer.errors import InputError
 from seer.rendering import load
+from seer.rendering.formats.text import decode
 from tests.rendering.makers import write_file
 
 
@@ -33,3 +34,8 @@ def test_load_legacy_encoding_requires_its_name(tmp_path):
         load(path, encoding="klingon")
     with pytest.raises(InputError, match="is not ascii"):
         load(path, encoding="ascii")
+
+
+def test_decode_rejects_empty_data():
+    with pytest.raises(InputError, match="'a.txt' is empty; use a document with at least one character"):
+        decode(b"", name="a.txt")

@@ -86,3 +86,12 @@ def test_combining_mark_is_placed_on_its_letter():
     assert (built.x_sub < composed.x_sub[0] + 9 * 4096).all()
     width = render_text("e\u0301").page(1).line_boxes()[0].width_px
     assert np.isclose(width, render_text("e").page(1).line_boxes()[0].width_px)
+
+
+def test_brackets_in_right_to_left_text_are_mirrored():
+    """The first bracket of Hebrew text is at the right and opens to the left, so it is drawn as a closing one."""
+    hebrew, _, _ = glyphs_of("א(ב)")
+    latin, _, _ = glyphs_of("a(b)")
+    drawn = {int(offset): int(slot) for offset, slot in zip(hebrew.offset, hebrew.slot, strict=True)}
+    plain = {int(offset): int(slot) for offset, slot in zip(latin.offset, latin.slot, strict=True)}
+    assert (drawn[1], drawn[3]) == (plain[3], plain[1])

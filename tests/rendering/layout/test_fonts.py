@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering import render_text, resolve_style
+from seer.rendering.drawing.reportlab import pdf_bytes, rasterise
 from seer.rendering.layout.boxes import box_width_px, missing_box
 from seer.rendering.layout.fonts import BLANK, DATA_DIR, ZERO_WIDTH_ENTRY, bundled_fonts, load_chain
 from seer.rendering.layout.measure import Measure, code_points
+from seer.schema import PageStyle
 
 CHAIN = ("DejaVuSans", "DroidSansFallback")
 
@@ -81,34 +83,40 @@ def test_load_chain_accepts_paths_and_rejects_unreadable_fonts(tmp_path):
         load_chain((str(bad),))
 
 
-def test_cff_font_is_drawn_by_raster_and_pdf(tmp_path):
-    fonttools = pytest.importorskip("fontTools.fontBuilder")
-    from fontTools.pens.t2CharStringPen import T2CharStringPen
+BLOCK = str(Path(__file__).parents[2] / "fixtures/rendering/block.otf")
+"""A font with PostScript outlines: A is a block of 500x700 units, B one with a round corner, ¶ and ↵ are A."""
 
-    pen = T2CharStringPen(600, None)
-    pen.moveTo((50, 0))
-    for point in ((550, 0), (550, 700), (50, 700)):
-        pen.lineTo(point)
-    pen.closePath()
-    empty = T2CharStringPen(600, None)
-    builder = fonttools.FontBuilder(1000, isTTF=False)
-    builder.setupGlyphOrder([".notdef", "A"])
-    builder.setupCharacterMap({65: "A"})
-    builder.setupCFF("Block", {}, {".notdef": empty.getCharString(), "A": pen.getCharString()}, {})
-    builder.setupHorizontalMetrics({".notdef": (600, 0), "A": (600, 50)})
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": "Block", "styleName": "Regular"})
-    builder.setupOS2()
-    builder.setupPost()
-    buffer = io.BytesIO()
-    builder.save(buffer)
-    path = tmp_path / "block.otf"
-    path.write_bytes(buffer.getvalue())
-    style = resolve_style("seer", fonts=(str(path),), font_size_pt=20, line_height_pt=24)
-    image = render_text("A", style).page(1).image()
+
+def block_style(**changes: object) -> PageStyle:
+    return resolve_style("seer", fonts=(BLOCK,), font_size_pt=20, line_height_pt=24, **changes)
+
+
+def test_cff_font_is_drawn_by_raster_and_pdf():
+    image = render_text("A", block_style()).page(1).image()
     assert (image == 0).sum() == pytest.approx(10 * 14, rel=0.25)
 
-    from seer.rendering.drawing.reportlab import pdf_bytes, rasterise
 
-    (drawn,) = rasterise(pdf_bytes(render_text("A", style)))
-    assert np.abs(drawn.astype(int) - image).mean() < 1
+@pytest.mark.parametrize(("text", "newline"), [("A", "break"), ("BAB", "break"), ("A\nB", "mark")])
+def test_cff_font_in_a_pdf_looks_as_in_the_raster(text, newline):
+    document = render_text(text, block_style(newline=newline))
+    (drawn,) = rasterise(pdf_bytes(document))
+    assert np.abs(drawn.astype(int) - document.page(1).image()).mean() < 1
+
+
+def test_cff_curve_takes_away_ink_of_a_corner():
+    block, rounded = (render_text(letter, block_style()).page(1).image() for letter in "AB")
+    assert (block == 0).sum() > (rounded == 0).sum() > 0.9 * (block == 0).sum()
+
+
+def test_load_chain_rejects_an_empty_chain_and_a_file_that_cannot_be_read(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="the font chain is empty; name at least one font"):
+        load_chain(())
+    path = tmp_path / "secret.ttf"
+    path.write_bytes(b"x")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(path), "read_bytes", refuse)
+    with pytest.raises(InputError, match="secret.ttf' cannot be read: Permission denied; check its permissions"):
+        load_chain((str(path),))
