@@ -160,7 +160,7 @@ class Request:
     constraint: Constraint | None = None
     sampling: Sampling = Sampling()
     n: int = 1
-    """Samples to draw from the same prompt. Completion i uses the seed `sampling.seed + i`, where the engine takes seeds."""
+    """Samples to draw from the same prompt. Sample i uses the seed `sampling.seed + i`, where the engine takes seeds."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of text as it is generated, without control tokens. An engine may ignore it."""
     on_control: Callable[[str], None] | None = None
