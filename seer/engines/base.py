@@ -136,6 +136,8 @@ class SelectCall:
     allowed: tuple[int, ...]
     max_pages: int | None = None
     required: bool = True
+    enforced: bool = True
+    """False: no grammar restricts the call. The generation ends after </tool_call>, and the caller judges the call."""
 
 
 @dataclass(frozen=True)

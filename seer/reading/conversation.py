@@ -165,7 +165,7 @@ def _select(
     policy "reject".
     """
     policy = state.policy
-    constraint = SelectCall(allowed, policy.max_pages, required)
+    constraint = SelectCall(allowed, policy.max_pages, required, enforced=policy.constraint == "grammar")
     max_new_tokens = policy.max_call_tokens if required else policy.max_new_tokens
     for attempt in range(policy.reasks + 1):
         request = state.request(constraint, max_new_tokens)
@@ -277,7 +277,7 @@ def _scan_chunks(
 def _chunk_request(state: ReadingState, pages: _Pages, session: str) -> Request:
     prompt = Turn(kind="prompt", text=state.question, pages=pages)
     shown = {number: state.document.page(number) for number in pages}
-    constraint = SelectCall(pages, state.policy.max_pages, required=True)
+    constraint = SelectCall(pages, state.policy.max_pages, enforced=state.policy.constraint == "grammar")
     return Request(Conversation((prompt,), shown), session, constraint, state.sampling(state.policy.max_call_tokens))
 
 

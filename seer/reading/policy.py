@@ -39,6 +39,9 @@ class ReadingPolicy(Record):
     """False: the observation names the selected pages without their text (the paper's A.4, k = 0)."""
     max_retrieved_tokens: int | None = Field(None, ge=1)
     """Most tokens of all observations of one question; `fit_excerpts` describes how they are trimmed."""
+    constraint: Literal["grammar", "none"] = "grammar"
+    """grammar: an engine that can constrain allows valid select calls only. none: the model writes its calls freely, so
+    that invalid ones can be counted (the paper's measure)."""
     on_invalid_call: Literal["drop", "reject", "reask"] = "drop"
     """drop: use the valid pages of the call. reject: fail the question. reask: request up to `reasks` further calls, then
     drop."""

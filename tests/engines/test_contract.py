@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from fakes import make_document, small_encoder
+import torch
+from fakes import error_text, make_document, small_encoder
 
 from seer.engines.base import (
     Chat,
@@ -22,7 +23,10 @@ from seer.engines.base import (
 from seer.engines.hf.engine import HFEngine
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import EngineBusy, EngineError, InputError
+from seer.protocol.call import parse_call_text
 from seer.protocol.control import CONTROL
+from seer.reading.policy import ReadingPolicy
+from seer.reading.reader import Reader
 from seer.schema import Failure, Turn
 
 SCHEMA = json.dumps(
@@ -199,3 +203,47 @@ def test_conversation_and_chat_of_one_image_show_the_same_pixels():
     assert Conversation((Turn(kind="prompt", text="q", pages=(1,)),), {1: page}).page_sizes == {
         1: (page.width_px, page.height_px)
     }
+
+
+# ── Calls without a grammar ──────────────────────────────────────────────────────────────────────
+
+UNENFORCED = SelectCall((1, 2), 1, enforced=False)
+
+
+def free_call(seed: int) -> Request:
+    page = make_document(["one\n", "two\n"]).page(1)
+    prompt = Conversation((Turn(kind="prompt", text="q", pages=(1,)),), {1: page})
+    return Request(prompt, f"u{seed}", UNENFORCED, Sampling(64, temperature=2.0, seed=seed))
+
+
+def test_hf_unenforced_call_is_not_restricted_to_the_grammar(engine):
+    """An untrained model writes anything but a valid call; with the grammar it writes nothing else."""
+    replies = engine.generate([free_call(seed) for seed in range(6)])
+    assert all(error_text(reply) == "" for reply in replies)
+    assert any(parse_call_text(reply.raw, (1, 2), 1).deviations for reply in replies)
+
+
+def test_hf_unenforced_call_may_write_its_tags_and_ends_after_the_closing_one(engine):
+    gate = engine._grammars.gate(UNENFORCED)
+    opening, closing = (engine.encoder.control(name) for name in (CONTROL.open_call, CONTROL.close_call))
+    logits = torch.zeros(engine._grammars.vocabulary)
+    gate.mask(logits)
+    assert logits[opening] == logits[closing] == 0
+    assert logits[engine.encoder.control(CONTROL.image)] == float("-inf")
+    assert [gate.accept(token) for token in (opening, *engine.encoder.encode_text("{}"), closing)][-1]
+
+
+def test_policy_without_constraint_records_deviations_of_the_model():
+    document = make_document(["one\n", "two\n"])
+
+    def script(request: Request) -> str:
+        call = request.constraint
+        if isinstance(call, SelectCall):
+            assert not call.enforced
+            return '<tool_call>{"name": "select", "indices": [9, 1]}</tool_call>'
+        return "answer<|user|>"
+
+    answer = Reader(ScriptedEngine(script, small_encoder()), policy=ReadingPolicy(constraint="none")).ask(document, "q")
+    (select,) = (step for step in answer.trace if step.name == "select")
+    assert select.deviations == ("out_of_range",)
+    assert answer.selected_pages == (1,)

@@ -161,3 +161,12 @@ def test_chat_engine_rejects_conversations_and_models_without_template(stand_in,
     monkeypatch.setattr(ChatTokenizer, "chat_template", None)
     with pytest.raises(ModelError, match="no chat template"), chat_engine(monkeypatch, saying()):
         pass
+
+
+def test_unenforced_call_is_free_text_that_ends_after_the_closing_tag(stand_in):
+    with engine_for(saying([CALL, *text("{}"), END_CALL])) as (engine, llm):
+        (reply,) = engine.generate([request(constraint=SelectCall((1, 2, 3), 2, enforced=False))])
+    sampling = llm.asked[0][1]
+    assert sampling.structured_outputs is None
+    assert END_CALL in sampling.stop_token_ids and not {CALL, END_CALL} & {*sampling.logit_bias}
+    assert reply.raw == "<tool_call>{}</tool_call>"

@@ -71,7 +71,8 @@ class TokenGate:
         self._grammars = grammars
         self._call = constraint if isinstance(constraint, SelectCall) else None
         self._matcher: Any = None
-        self._may_call = self._call is not None
+        self._enforced = self._call is not None and self._call.enforced
+        self._may_call = self._enforced
         self._open = encoder.control(CONTROL.open_call)
         self._close_think = encoder.control(CONTROL.close_think)
         self._close = encoder.control(CONTROL.close_call)
@@ -82,6 +83,8 @@ class TokenGate:
             self._matcher = xgrammar.GrammarMatcher(grammars.schema(constraint.schema))
         else:
             allowed |= {encoder.control(CONTROL.open_think), encoder.control(CONTROL.close_think)}
+            if self._call is not None and not self._enforced:
+                allowed |= {self._open, self._close}
         self._suppressed = sorted(encoder.added_ids - allowed)
 
     def mask(self, logits: torch.Tensor) -> None:
@@ -115,7 +118,9 @@ class TokenGate:
         if self._may_call and self._call is not None and token == self._open:
             self._matcher = xgrammar.GrammarMatcher(self._grammars.call(self._call.allowed, self._call.max_pages))
             return False
-        self._may_call = self._call is not None and token == self._close_think
+        if self._call is not None and not self._enforced:
+            return token in self.stop_ids or token == self._close
+        self._may_call = self._enforced and token == self._close_think
         return token in self.stop_ids
 
 

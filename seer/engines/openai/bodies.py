@@ -107,13 +107,16 @@ def conversation_body(request: Request, urls: Mapping[int, str], abilities: Abil
 
 def constraint_fields(constraint: Constraint | None, abilities: Abilities) -> dict[str, Any]:
     """The fields that hold the reply to the constraint as far as this server can, and keep it free of control tokens."""
-    if isinstance(constraint, SelectCall) and constraint.required:
+    if isinstance(constraint, SelectCall) and constraint.required and constraint.enforced:
         return call_fields(constraint, abilities)
     if isinstance(constraint, JsonSchema) and abilities.follows_schemas:
         return {"response_format": json_format(constraint.name, json.loads(constraint.schema))}
     if abilities.ids:
         bias = dict.fromkeys(map(str, suppressed(constraint, abilities.ids)), -100)
-        return {"stop_token_ids": [abilities.ids[CONTROL.user], abilities.ids[CONTROL.end_of_text]], "logit_bias": bias}
+        stops = [CONTROL.user, CONTROL.end_of_text]
+        if isinstance(constraint, SelectCall) and not constraint.enforced:
+            stops.append(CONTROL.close_call)
+        return {"stop_token_ids": [abilities.ids[name] for name in stops], "logit_bias": bias}
     return {}
 
 

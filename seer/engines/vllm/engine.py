@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,8 @@ class VLLMEngine(VLLMRuntime):
             return await self._send(request, prompt, (), self._free_sampling(request))
         if isinstance(constraint, JsonSchema):
             return await self._send(request, prompt, (), self._json_sampling(request, constraint))
+        if not constraint.enforced:
+            return await self._send(request, prompt, (), self._unconstrained_sampling(request))
         if constraint.required:
             return await self._send(request, prompt, (), self._call_sampling(request, constraint))
         if request.n == 1:
@@ -90,7 +92,7 @@ class VLLMEngine(VLLMRuntime):
         """
         control, limit = self.encoder.control, request.sampling.max_new_tokens
         opening, closing = control(CONTROL.open_call), control(CONTROL.close_think)
-        probe = self._free_sampling(request, allowed=opening, max_new_tokens=1)
+        probe = self._free_sampling(request, allowed=(opening,), max_new_tokens=1)
         so_far = await self._send(request, prompt, (), probe)
         if so_far.ids == (control(CONTROL.open_think),) and limit > 1:
             thinking = self._free_sampling(request, max_new_tokens=limit - 1, stop=closing)
@@ -184,14 +186,19 @@ class VLLMEngine(VLLMRuntime):
         self,
         request: Request,
         *,
-        allowed: int | None = None,
+        allowed: Collection[int] = (),
         max_new_tokens: int | None = None,
         stop: int | None = None,
     ) -> SamplingParams:
         """Free text: control tokens that the model must not write get no probability. `stop`: a further stop token."""
-        suppressed = dict.fromkeys(self._suppressed - {allowed}, float("-inf"))
+        suppressed = dict.fromkeys(self._suppressed - {*allowed}, float("-inf"))
         stops = [*self.encoder.stop_ids, *([] if stop is None else [stop])]
         return self._token_sampling(request, max_new_tokens, logit_bias=suppressed, stop_token_ids=stops)
+
+    def _unconstrained_sampling(self, request: Request) -> SamplingParams:
+        """A call or an answer without a grammar: the tags of a call may be written, and its end ends the request."""
+        opening, closing = self.encoder.control(CONTROL.open_call), self.encoder.control(CONTROL.close_call)
+        return self._free_sampling(request, allowed=(opening, closing), stop=closing)
 
     def _json_sampling(self, request: Request, constraint: JsonSchema) -> SamplingParams:
         """JSON and nothing else. Its strings hold no control token: the bias applies beside the grammar."""
