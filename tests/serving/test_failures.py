@@ -83,7 +83,7 @@ CASES = {
     "connection reset in mid-reply": Case(
         Say(SECRET, cut_short=True, break_after=0), UNAVAILABLE, "unavailable: URL is not reachable or hung up"
     ),
-    "slow": Case(Say(wait_s=2.5), (504, "server_error", "timeout", None, None), "timeout: URL took longer than 1.5 s"),
+    "slow": Case(Say(wait_s=2.5), (504, "server_error", "timeout", None, None), "timeout: URL took longer than 1 s"),
     "content refused": Case(
         Say(status=400, raw=error_body("forbidden topic", "content_policy")), REFUSED, "refused: URL answered 400"
     ),
@@ -102,6 +102,8 @@ class Gateway:
     """A running `seer serve` before a scripted upstream server."""
 
     url: str = ""
+    hasty_url: str = ""
+    """A second `seer serve`, whose engine waits for only a second: for faults that are slow."""
     upstream: FakeServer = field(default_factory=lambda: FakeServer(""))
     fault: Say = field(default_factory=Say)
     fails_at: str = ""
@@ -115,7 +117,8 @@ class Gateway:
 
     def post(self, *, stream: bool = False) -> httpx.Response:
         body = {"model": "seer", "messages": MESSAGES, "stream": stream}
-        return httpx.post(f"{self.url}/chat/completions", json=body, timeout=30)
+        url = self.hasty_url if self.fault.wait_s > 1 else self.url
+        return httpx.post(f"{url}/chat/completions", json=body, timeout=30)
 
     def client(self) -> Any:
         return openai.OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=30)
@@ -125,7 +128,7 @@ MESSAGES = [{"role": "user", "content": [{"type": "text", "text": part} for part
 
 
 def engine_at(base_url: str, **options: Any) -> OpenAIEngine:
-    defaults = {"structure": "none", "continuation": "tool", "attempts": 1, "backoff_s": 0.0, "timeout_s": 1.5}
+    defaults = {"structure": "none", "continuation": "tool", "attempts": 1, "backoff_s": 0.0, "timeout_s": 20.0}
     return OpenAIEngine(base_url, **{**defaults, **options})
 
 
@@ -141,8 +144,11 @@ def running() -> Iterator[Gateway]:
     gateway = Gateway()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SEER_API_KEY", UPSTREAM_KEY)
-        with serve(gateway.script) as gateway.upstream, serving(engine_at(gateway.upstream.base_url)) as gateway.url:
-            yield gateway
+        with serve(gateway.script) as gateway.upstream:
+            base_url = gateway.upstream.base_url
+            hasty = engine_at(base_url, timeout_s=1.0)
+            with serving(engine_at(base_url)) as gateway.url, serving(hasty) as gateway.hasty_url:
+                yield gateway
 
 
 @pytest.fixture
