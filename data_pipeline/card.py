@@ -72,7 +72,7 @@ def _retention(sources: Mapping[str, Any], targets: Mapping[str, int]) -> Iterat
     yield _row("**all**", *(f"{count:,}" for count in total.values()), _percent(total["written"], total["read"]))
     yield ""
     if targets:
-        reached = {name: sources[name]["written"] if name in sources else 0 for name in targets}
+        reached = {name: sources[name]["retention"][STAGES[-1]] if name in sources else 0 for name in targets}
         yield "A source is read until its target is reached; a source that ends before it has fewer records."
         yield ""
         yield from _head("source", "target", "kept")
@@ -162,6 +162,7 @@ def _licences(config: BuildConfig) -> Iterator[str]:
     for spec in config.sources:
         known = SOURCES.get(spec.kind)
         split = spec.split or "train (by file name)"
+        split = split if spec.include else f"{split}; counted only, no record is in the set"
         yield _row(_cell(spec.label), _cell(known.title if known else "a table"), _cell(split), _licence(spec))
     yield ""
 

@@ -57,6 +57,8 @@ class Collector:
         self._writers: dict[str, ShardWriter] = {}
         self._stack = ExitStack()
         self._template_records = 0
+        self._excluded = {source.label for source in config.sources if not source.include}
+        self._kept: Counter[str] = Counter()
         self._targets = {source.label: source.target for source in config.sources if source.target is not None}
         self.finished: set[str] = set()
         """Names of the sources that have reached their target; their further outcomes do not count."""
@@ -81,13 +83,15 @@ class Collector:
         # Outcomes arrive in order, so the decision about a template record does not depend on timing.
         if outcome.instead_of is not None and not self._admits_template_record():
             outcome = replace(outcome, rejection=outcome.instead_of, trajectories={})
-        written = outcome.rejection is None
+        kept = outcome.rejection is None
+        written = kept and outcome.source not in self._excluded
         if written:
             for form, trajectory in outcome.trajectories.items():
                 self._writer(form, outcome.split).add(trajectory)
             self._tokens.add(next(iter(outcome.trajectories.values())), outcome.vision_tokens)
         self.tally.add(outcome, written)
-        if self.tally.sources[outcome.source].written >= self._targets.get(outcome.source, math.inf):
+        self._kept[outcome.source] += kept
+        if self._kept[outcome.source] >= self._targets.get(outcome.source, math.inf):
             self.finished.add(outcome.source)
         return True
 

@@ -18,7 +18,7 @@ Kind = Literal["extractive", "free", "summary", "code"]
 code."""
 
 STAGES = ("load", "guard", "render", "judge", "reason")
-"""The stages in order. Every record is either rejected in one of them or written."""
+"""The stages in order. Every record is either rejected in one of them or kept; those of an included source are written."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,10 @@ class SourceSpec(Record):
     rows are spooled to a temporary file first."""
     limit: int | None = Field(None, ge=1)
     """Maximum number of samples that are read."""
+    include: bool = True
+    """False counts the source's records in the statistics and writes none of them."""
     target: int | None = Field(None, ge=1)
-    """Number of records to keep. Once that many are written, the rest of the source is neither read nor judged."""
+    """Number of records to keep. Once there are that many, the rest of the source is neither read nor judged."""
 
     @property
     def label(self) -> str:

@@ -144,9 +144,9 @@ def _literal_list(row: Row, name: str) -> list[str]:
 
 
 def gov_report(row: Row, spec: SourceSpec) -> Iterator[Sample]:
-    """Adapt a report: plain report/summary rows, or sections as in the official GAO (report, highlight) and CRS (reports,
-    summary) files."""
-    report = decode_json(row.get("report", row.get("reports")))
+    """Adapt a report: plain rows of report or document and summary, or sections as in the official GAO (report, highlight)
+    and CRS (reports, summary) files."""
+    report = decode_json(row.get("report", row.get("reports", row.get("document"))))
     if report is None:
         required_field(row, "report")  # rejects the row and names its fields
     summary = decode_json(row.get("summary", row.get("highlight")))

@@ -122,6 +122,9 @@ def _parse_line(line: bytes, where: str) -> Row | Rejection:
 
 def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
     """Yield the records of a JSON file. A file that turns out to hold JSON Lines is read as such."""
+    if _holds_json_lines(path, max_bytes):
+        yield from _jsonl_rows(path, max_bytes)
+        return
     data = path.read_bytes()
     try:
         value = json.loads(data.decode("utf-8-sig"))
@@ -134,6 +137,18 @@ def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
             return
         raise InputError(f"'{path}' is not JSON: {error}") from None
     yield from records_of(value, str(path))
+
+
+def _holds_json_lines(path: Path, max_bytes: int) -> bool:
+    """Return whether the first line is a whole object and more follows: such files may be too large to load at once."""
+    with path.open("rb") as file:
+        line = file.readline(max_bytes + 1)
+        if not line.endswith(b"\n") or not file.read(1):
+            return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def records_of(value: Any, where: str) -> Iterator[Row | Rejection]:

@@ -5,10 +5,7 @@ Every adapter raises `Rejected` if the row lacks a required field, a field has t
 
 from __future__ import annotations
 
-import csv
-import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from data_pipeline.records import Evidence, Rejected, Sample
 from data_pipeline.settings import SourceSpec
@@ -22,8 +19,8 @@ from data_pipeline.sources.adapting import (
     text_field,
     text_list,
 )
+from data_pipeline.sources.published import read_inside, story_text
 from data_pipeline.sources.rawfiles import Row
-from seer.errors import DocumentNotFound
 
 # ── TriviaQA ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,23 +82,6 @@ def _trivia_documents(row: Row, spec: SourceSpec) -> Iterator[tuple[str, str]]:
         raise Rejected("missing_text", hint)
 
 
-def read_inside(folder: str, name: str) -> str:
-    """Return the text of a file inside `folder`, or "" if it does not exist or `name` leads outside the folder.
-
-    `name` is untrusted: it comes from the rows of a source.
-    """
-    if not folder or not name:
-        return ""
-    root = Path(folder).resolve()
-    try:
-        path = (root / name).resolve()
-        if not path.is_relative_to(root) or not path.is_file():
-            return ""
-        return path.read_bytes().decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
 # ── DuReader ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -143,8 +123,8 @@ def dureader(row: Row, spec: SourceSpec) -> Iterator[Sample]:
 def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
     """Adapt a question about a whole story, with two answers written by annotators.
 
-    Hub rows hold the story; rows of the official qaps.csv name it, and `spec.texts` is its folder. Raises Rejected if
-    the row belongs to another split, the story is missing, or a field is missing or mistyped.
+    Hub rows hold the story; rows of the official qaps.csv name it, and `spec.texts` is the folder of stories or the table
+    of summaries. Raises Rejected if the row belongs to another split, the story is missing, or a field is missing or mistyped.
     """
     document = row.get("document")
     if isinstance(document, Mapping):
@@ -157,11 +137,10 @@ def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
         if optional_text(row, "set") not in ("", "train") and not spec.allow_other_splits:
             raise Rejected("not_train", f"'set' is '{row['set']}'; train is required")
         answers = [optional_text(row, name) for name in ("answer1", "answer2")]
-        text = _story(spec.texts, document_id)
+        text = story_text(spec.texts, document_id)
         if not text:
-            raise Rejected(
-                "missing_text", f"no {document_id}.content in '{spec.texts}'; set `texts` to the folder of stories"
-            )
+            hint = "set `texts` to the folder of stories or to summaries.csv"
+            raise Rejected("missing_text", f"no text of {document_id} in '{spec.texts}'; {hint}")
     yield Sample(
         id=f"{document_id}-{short_hash(texts[0])}",
         source=spec.label,
@@ -171,21 +150,3 @@ def narrativeqa(row: Row, spec: SourceSpec) -> Iterator[Sample]:
         kind="free",
         document=document_id,
     )
-
-
-@functools.lru_cache(maxsize=2)
-def _story(folder: str, document_id: str) -> str:
-    """Read a story. Rows of the same story are adjacent, so a cache of two reads each story once."""
-    return read_inside(folder, f"{document_id}.content") or read_inside(folder, f"{document_id}.txt")
-
-
-def narrativeqa_rows(path: str, *, split: str = "", hub_config: str = "", max_bytes: int = 0) -> Iterator[Row]:
-    """Yield the rows of the official qaps.csv; takes the arguments of `read_rows`.
-
-    Raises DocumentNotFound if the file does not exist.
-    """
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
-            yield from csv.DictReader(file)
-    except FileNotFoundError:
-        raise DocumentNotFound(f"no data at '{path}'; pass the official qaps.csv") from None

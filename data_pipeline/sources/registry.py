@@ -18,7 +18,7 @@ from typing import Any
 
 from data_pipeline.records import Evidence, Rejected, Rejection, Sample
 from data_pipeline.settings import SourceSpec
-from data_pipeline.sources import documents, multihop, reading
+from data_pipeline.sources import documents, multihop, published, reading
 from data_pipeline.sources.adapting import one_of, optional_text, text_field, text_list
 from data_pipeline.sources.posing import resolve_task
 from data_pipeline.sources.rawfiles import read_rows, split_in_name
@@ -100,7 +100,7 @@ SOURCES: dict[str, KnownSource] = {
         "GovReport",
         "public domain (US government reports)",
         "none",
-        "report/summary rows; official GAO and CRS JSON with nested sections",
+        "report/summary rows; the official folder (gao/, crs/, split_ids/) with nested sections",
         task="gov_report",
         in_paper=True,
     ),
@@ -118,7 +118,7 @@ SOURCES: dict[str, KnownSource] = {
         "DuReader",
         "Apache-2.0",
         "the paragraph annotators chose",
-        "official JSONL (search, zhidao)",
+        "official JSON Lines, named .json (search, zhidao)",
         task="dureader",
     ),
     "qmsum": KnownSource(
@@ -134,7 +134,7 @@ SOURCES: dict[str, KnownSource] = {
         "NarrativeQA",
         "Apache-2.0 (annotations); stories under their own terms",
         "none",
-        "hub rows; official qaps.csv with its stories folder",
+        "hub rows; official qaps.csv with its stories folder or summaries.csv",
         task="narrativeqa",
     ),
 }
@@ -158,7 +158,7 @@ def load_source(
     check_split(spec)
     adapt = adapter_of(spec.kind)
     task_of(spec)
-    rows = reading.narrativeqa_rows if _is_narrativeqa_csv(spec) else read_rows
+    rows = _READERS.get(spec.kind, read_rows)
     split = spec.split or split_in_name(spec.path)
     taken = 0  # samples only: rejections do not count towards the limit
     numbered = enumerate(rows(spec.path, split=split, hub_config=spec.hub_config, max_bytes=max_bytes), 1)
@@ -204,8 +204,8 @@ def check_split(spec: SourceSpec) -> None:
     )
 
 
-def _is_narrativeqa_csv(spec: SourceSpec) -> bool:
-    return spec.kind == "narrativeqa" and spec.path.endswith(".csv")
+_READERS = {"gov_report": published.gov_report_rows, "narrativeqa": published.narrativeqa_rows}
+"""Readers of the sources whose official download is not one file of rows; they read such files too."""
 
 
 def _adapt_row(

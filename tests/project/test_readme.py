@@ -315,6 +315,7 @@ RULES: dict[str, Rule] = {
     "seer-data build": runs(
         *("--input", "questions.jsonl", "--map", "evidence=evidence", "--judge", "gold", "--force"),
         *("--set", 'reason.kind="template"', "--set", 'guard.benchmark="longbench"'),
+        *("--set", 'tokenizer="path/to/checkpoint"'),
     ),
     "seer-data sources": runs(),
     "seer-data guard": runs(),
