@@ -1,4 +1,4 @@
-"""README.md and docs/*.md tell the truth: every command and example in them runs here, or is checked as far as possible.
+"""Every command in README.md, CONTRIBUTING.md and docs/*.md runs here, or is checked as far as possible.
 
 Commands run in a folder that contains the files they name (report.txt, path/to/checkpoint, longbench/ …), with further
 options that keep them small. Commands that need a GPU, a server or an installation are parsed: every option must exist,
@@ -8,89 +8,32 @@ rule without a command.
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib.util
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import serving_fakes
 from fixtures.data import teacher_server
-from typer.main import get_command
+from guides import APPS, COMMANDS, ROOT, find_command, known_extras, options_of_script
 from typer.testing import CliRunner
 
-import data_pipeline.cli
-import seer.cli.main
-import train.cli
-
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-GUIDES = (README, *sorted((ROOT / "docs").glob("*.md")))
-PAGES = (*GUIDES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")))
-TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
-BLOCKS = [
-    (path.name, language, body)
-    for path in GUIDES
-    for language, body in re.findall(r"^ *```(\w*)\n(.*?)^ *```", TEXTS[path], re.MULTILINE | re.DOTALL)
-]
-LINES = [line for _, language, body in BLOCKS if language == "sh" for line in body.splitlines()]
-COMMANDS = list(dict.fromkeys(words for line in LINES if (words := tuple(shlex.split(line, comments=True)))))
-EXAMPLES = [(name, body) for name, language, body in BLOCKS if language == "python"]
-BENCHMARKS = [body for _, language, body in BLOCKS if language == "toml"]
-TREE = next(body for name, _, body in BLOCKS if name == "README.md" and body.startswith("seer/  "))
-INLINE = r"`((?:seer|seer-data|seer-train|bash|scripts/[\w/]+\.py)(?: [^`]+)?)`"
-MENTIONED = sorted({mention for path in PAGES for mention in re.findall(INLINE, TEXTS[path])})
-APPS = {"seer": seer.cli.main.app, "seer-train": train.cli.app, "seer-data": data_pipeline.cli.app}
 TYPES = ("single", "paraphrase", "hop", "many", "unanswerable")
-
-
-# ── The folder that commands run in ──────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, small_checkpoint_dir: Path) -> Path:
-    """A folder with the files that the guides name: documents, a checkpoint, benchmarks and the configurations."""
-    from reportlab.pdfgen.canvas import Canvas
-
-    here = tmp_path_factory.mktemp("readme")
-    text = "The laptop costs 1299.99 dollars.\nThe total was 1749.98 dollars.\n"
-    (here / "report.txt").write_text(text)
-    (here / "path/to").mkdir(parents=True)
-    (here / "path/to/checkpoint").symlink_to(small_checkpoint_dir)
-    for name in ("configs", "seer", "scripts"):
-        (here / name).symlink_to(ROOT / name)
-    (here / "longbench").mkdir()
-    record = {"_id": "1", "input": "What was the total?", "context": text, "answers": ["1749.98"]}
-    (here / "longbench/hotpotqa.jsonl").write_text(json.dumps(record) + "\n")
-    question = {"question": "What was the total?", "answer": "1749.98", "doc_id": "report.pdf", "doc_type": "report"}
-    labels = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Float"}
-    (here / "samples.json").write_text(json.dumps([question | labels]))
-    (here / "pdfs").mkdir()
-    canvas = Canvas(str(here / "pdfs/report.pdf"), pagesize=(300, 200))
-    canvas.drawString(20, 150, "The total was 1749.98 dollars.")
-    canvas.save()
-    shutil.copy(here / "pdfs/report.pdf", here)
-    other = "The harbour of Orla was dredged in 1904.\n"  # not in the benchmark, or the leakage guard would reject it
-    sample = {"id": "1", "question": "When was it dredged?", "context": other, "answers": ["1904"], "evidence": [other]}
-    (here / "questions.jsonl").write_text(json.dumps(sample) + "\n")
-    return here
+pytestmark = pytest.mark.usefixtures("run_in_folder")
 
 
 @pytest.fixture(autouse=True)
-def run_in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def keep_miniature_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seer.miniature.controls.MAX_NEW_TOKENS", dict.fromkeys(TYPES, 8))
 
+
+# ── Files that other commands make ───────────────────────────────────────────────────────────────
 
 MADE_BY = {
     "runs/data/paper": "seer-data build configs/data-paper.toml",
@@ -135,14 +78,6 @@ def runs(*more: str, codes: tuple[int, ...] = (0,)) -> Rule:
         assert result.exit_code in codes, f"{result.exception!r}\n{result.output}"
 
     return rule
-
-
-def find_command(words: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """The command that these words call, and its arguments."""
-    command, rest = get_command(APPS[words[0]]), list(words[1:])
-    while rest and rest[0] in getattr(command, "commands", ()):
-        command = command.commands[rest.pop(0)]
-    return command, rest
 
 
 def parses(words: tuple[str, ...]) -> None:
@@ -222,10 +157,6 @@ def launched(words: tuple[str, ...]) -> tuple[str, list[str]]:
     return parsed.training_script, parsed.training_script_args
 
 
-def known_extras() -> set[str]:
-    return set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-
-
 def installs(words: tuple[str, ...]) -> None:
     """The extras of this project that are installed exist."""
     extras = {extra for word in words if word.startswith(".[") for extra in word[2:-1].split(",")}
@@ -241,11 +172,6 @@ def runs_script(words: tuple[str, ...]) -> None:
     assert {word for word in words if word.startswith("--")} <= options_of_script(words[1])
 
 
-def options_of_script(path: str) -> set[str]:
-    calls = [node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.Call)]
-    return {str(node.args[0].value) for node in calls if node.args and isinstance(node.args[0], ast.Constant)}
-
-
 RECORDER = """#!/bin/sh
 cat > /dev/null  # read standard input, or a signal may end the program that writes to it
 { printf '%s' "${0##*/}"; [ $# -eq 0 ] || printf '\\037%s' "$@"; printf '\\036'; } >> "$CALLS"
@@ -255,22 +181,22 @@ ENVIRONMENT = 'set -euo pipefail\ncd "$(dirname "${BASH_SOURCE[0]}")/.."\necho "
 
 def runs_with_fakes(words: tuple[str, ...]) -> None:
     """The script runs with fakes that record how it calls its programs, and each recorded call is valid."""
-    house = Path("house")
-    shutil.rmtree(house, ignore_errors=True)
-    shutil.copytree(ROOT / "scripts", house / "scripts")
-    (house / "scripts/environment.sh").write_text(ENVIRONMENT)
+    checkout = Path("checkout")
+    shutil.rmtree(checkout, ignore_errors=True)
+    shutil.copytree(ROOT / "scripts", checkout / "scripts")
+    (checkout / "scripts/environment.sh").write_text(ENVIRONMENT)
     for name in ("configs", "seer"):
-        (house / name).symlink_to(ROOT / name)
-    (house / "bin").mkdir()
+        (checkout / name).symlink_to(ROOT / name)
+    (checkout / "bin").mkdir()
     for name in (*APPS, "python", "ruff", "mypy"):
-        (house / "bin" / name).write_text(RECORDER)
-        (house / "bin" / name).chmod(0o755)
-    calls, extras = (house / "calls").absolute(), (house / "extras").absolute()
-    path = f"{(house / 'bin').absolute()}{os.pathsep}{os.environ['PATH']}"
+        (checkout / "bin" / name).write_text(RECORDER)
+        (checkout / "bin" / name).chmod(0o755)
+    calls, extras = (checkout / "calls").absolute(), (checkout / "extras").absolute()
+    path = f"{(checkout / 'bin').absolute()}{os.pathsep}{os.environ['PATH']}"
     records = {"PATH": path, "CALLS": str(calls), "EXTRAS": str(extras)}
     done = subprocess.run(
         words,
-        cwd=house,
+        cwd=checkout,
         env=os.environ | records,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -362,108 +288,3 @@ def test_command_runs_as_documented(words):
 
 def test_rules_each_cover_a_command():
     assert {rule_of(without_variables(words)) for words in COMMANDS} == set(RULES)
-
-
-@pytest.mark.parametrize(("name", "example"), EXAMPLES)
-def test_python_example_runs(name, example, monkeypatch, capsys):
-    from seer.reading.policy import ReadingPolicy
-
-    monkeypatch.setattr("seer.reading.reader.ReadingPolicy", functools.partial(ReadingPolicy, max_new_tokens=8))
-    with server_for(example) as source:
-        exec(compile(source, name, "exec"), {})
-    assert capsys.readouterr().out
-
-
-SERVER = "http://127.0.0.1:8080"
-
-
-@contextmanager
-def server_for(example: str) -> Iterator[str]:
-    """Start our server if the example uses one; yields the example with the server's address."""
-    if SERVER not in example:
-        yield example
-        return
-    pytest.importorskip("uvicorn")
-    from seer.engines.build import build_engine, make_concurrent
-    from seer.reading.policy import ReadingPolicy
-    from seer.serving.server import create_app
-    from seer.serving.settings import ServeSettings
-
-    app = create_app(make_concurrent(build_engine("scripted")), ReadingPolicy(), ServeSettings())
-    with serving_fakes.listening(app) as address:
-        yield example.replace(SERVER, address)
-
-
-@pytest.mark.parametrize("text", BENCHMARKS)
-def test_benchmark_example_loads(text, tmp_path):
-    from seer.evaluation.benchmarks.custom import FILE_NAME, load_benchmark
-
-    (tmp_path / FILE_NAME).write_text(text)
-    assert load_benchmark(tmp_path).tasks
-
-
-@pytest.mark.parametrize("mention", MENTIONED)
-def test_inline_command_exists_with_its_options(mention):
-    words = tuple(shlex.split(mention))
-    if words[0] == "bash":
-        assert (ROOT / words[1]).is_file()
-        return
-    if words[0].endswith(".py"):
-        options = options_of_script(words[0])
-    else:
-        command, _ = find_command(words)
-        shown = [one for one in command.params if not getattr(one, "hidden", False)]
-        options = {name for one in shown for name in (*one.opts, *one.secondary_opts)}
-    assert {word for word in words if word.startswith("--")} <= options | {"--help"}
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_links_and_paths_exist(path):
-    text = TEXTS[path]
-    for target in re.findall(r"\]\(((?!https?:)[^)#]+)", text):
-        assert (path.parent / target).exists(), target
-    for name in re.findall(r"`((?:seer|train|data_pipeline|scripts|configs|tests|docs)/[\w./*-]*)`", text):
-        assert list(ROOT.glob(name.rstrip("/"))), name
-    for name in re.findall(r"`(test_\w+\.py)`", text):
-        assert list((ROOT / "tests").rglob(name)), name
-
-
-def test_readme_tree_names_existing_folders():
-    for line in TREE.splitlines():
-        parent = ROOT / "seer" if line.startswith(" ") else ROOT
-        for name in line.strip().partition("  ")[0].split():
-            assert (parent / name).exists(), f"the tree names {name}"
-
-
-def test_readme_is_short():
-    assert len(TEXTS[README].splitlines()) < 150
-
-
-def rows_of(page: str, header: str) -> list[str]:
-    """All names in the first column of the table with this header, over all tables of that header in a guide."""
-    text = TEXTS[ROOT / "docs" / page]
-    tables = re.findall(rf"^\| {re.escape(header)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    assert tables, f"{page} has no table '{header}'"
-    return [
-        name for table in tables for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])
-    ]
-
-
-def test_guides_list_every_system_style_extra_and_package():
-    from seer.rendering.styles import STYLES
-    from seer.systems.seer import SYSTEMS
-
-    assert rows_of("reading-documents.md", "system") == list(SYSTEMS)
-    assert sorted(rows_of("reading-documents.md", "style")) == sorted([*STYLES, "auto"])
-    assert set(rows_of("getting-started.md", "extra")) == known_extras()
-    packages = {path.name for path in (ROOT / "seer").iterdir() if (path / "__init__.py").is_file()}
-    assert packages - {"data"} <= set(rows_of("architecture.md", "package"))
-
-
-def test_guides_name_existing_fields():
-    from seer.reading.policy import ReadingPolicy
-    from seer.serving.settings import ChatOptions, ServeSettings
-
-    assert set(rows_of("reading-documents.md", "field")) <= set(ReadingPolicy.model_fields)
-    assert set(rows_of("serving.md", "option")) == set(ServeSettings.model_fields)
-    assert set(rows_of("serving.md", "field of `seer` in the request")) == set(ChatOptions.model_fields)
