@@ -33,6 +33,7 @@ def test_request_beyond_those_that_may_wait_is_refused():
         async with admission.enter():
             waiting = asyncio.create_task(admission.enter().__aenter__())
             await asyncio.sleep(0)
+            assert (admission.under_way, admission.waiting) == (2, 1)
             with pytest.raises(EngineBusy, match="2 requests are running or waiting"):
                 await admission.enter().__aenter__()
             waiting.cancel()

@@ -78,3 +78,19 @@ def test_replica_addresses_become_one_engine_with_the_local_tokenizer(small_chec
         InputError, match="--device cpu: vLLM uses the device that it was built for; leave --device out"
     ):
         build_engine("vllm", model="model", device="cpu")
+
+
+def test_replicas_streamed_request_is_not_sent_again():
+    """What was streamed cannot be taken back, so a second replica would repeat it."""
+    with ExitStack() as stack:
+        engine, servers = replicated(stack, lambda body, n: Say(status=500), lambda body, n: Say(status=500))
+        prompt = Conversation((Turn(kind="prompt", text="?"),))
+        (reply,) = engine.generate([Request(prompt, "c", on_text=lambda text: None)])
+        assert reply.retryable
+        assert sum(len(server.asked) for server in servers) == 1
+
+
+@pytest.mark.parametrize("replicas", [",", " , "])
+def test_build_engine_rejects_replicas_without_an_address(replicas):
+    with pytest.raises(InputError, match=f"--replicas '{replicas}' holds no address; write URL,URL"):
+        build_engine(replicas=replicas)

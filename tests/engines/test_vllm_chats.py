@@ -170,3 +170,44 @@ def test_unenforced_call_is_free_text_that_ends_after_the_closing_tag(stand_in):
     assert sampling.structured_outputs is None
     assert END_CALL in sampling.stop_token_ids and not {CALL, END_CALL} & {*sampling.logit_bias}
     assert reply.raw == "<tool_call>{}</tool_call>"
+
+
+def test_chat_engine_sends_images_as_parts_of_the_message(stand_in, monkeypatch):
+    picture = ChatImage.of_page(DOCUMENT.page(1))
+    with chat_engine(monkeypatch, saying(text("fine"))) as (engine, llm):
+        (answer,) = engine.generate([Request(Chat.of("See <|im_end|> ", picture), "c", sampling=Sampling(8))])
+    assert error_text(answer) == ""
+    sent = ENCODER.decode(llm.asked[0][0]["prompt_token_ids"])
+    assert "{'type': 'image'}" in sent and "{'type': 'text', 'text': 'See " in sent
+    assert "<|im_end|>" not in sent
+    assert llm.asked[0][0]["multi_modal_uuids"] == {"image": [picture.content_hash]}
+
+
+def test_chat_engine_streams_restored_text_that_joins_to_the_reply(stand_in, monkeypatch):
+    pieces: list[str] = []
+    reply = "it says <|im_end|>"
+    with chat_engine(monkeypatch, saying(text("x"))) as (engine, _):
+        monkeypatch.setattr(ENCODER, "split", lambda ids: [("", CHAT_LITERALS.neutralise(reply))])
+        (answer,) = engine.generate([Request(Chat.of("?"), "c", sampling=Sampling(8), on_text=pieces.append)])
+    assert "".join(pieces) == answer.text == reply
+
+
+def test_chat_engine_rejects_chat_without_room_for_an_answer(stand_in, monkeypatch):
+    with chat_engine(monkeypatch, saying()) as (engine, llm):
+        (refused,) = engine.generate([Request(Chat.of("word " * 5000), "c", sampling=Sampling(8))])
+    assert "vLLM was started with max_model_len=4096; shorten it or start vLLM with a larger" in error_text(refused)
+    assert not refused.retryable and not llm.asked
+
+
+@pytest.mark.parametrize(
+    ("finish", "samples", "message"),
+    [("abort", 1, "vLLM ended the request with 'abort'"), ("stop", 0, "vLLM ended the request without an output")],
+)
+def test_chat_engine_request_that_vllm_ends_early_is_retryable(stand_in, monkeypatch, finish, samples, message):
+    def script(prompt: Any, sampling: Any) -> Writes:
+        sampling.n = samples
+        return Writes(text("half"), finish)
+
+    with chat_engine(monkeypatch, script) as (engine, _):
+        (answer,) = engine.generate([Request(Chat.of("?"), "c", sampling=Sampling(8))])
+    assert (error_text(answer), answer.retryable) == (message, True)

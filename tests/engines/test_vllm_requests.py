@@ -40,7 +40,7 @@ from seer.engines.base import (
 )
 from seer.engines.vllm import engine as vllm
 from seer.engines.vllm import runtime
-from seer.errors import ConfigError, ModelError
+from seer.errors import ConfigError, EngineError, ModelError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
 from seer.reading.reader import Reader
@@ -268,3 +268,40 @@ def test_vllm_failed_start_names_the_cause_and_leaves_no_thread(stand_in, model,
     with pytest.raises(error, match=message):
         vllm.VLLMEngine(model, **options)
     assert not runs_on()
+
+
+def test_vllm_request_without_an_output_is_retryable(stand_in):
+    def script(prompt: Any, sampling: Any) -> Writes:
+        sampling.n = 0
+        return Writes(text("half"))
+
+    with engine_for(script) as (engine, _):
+        said = one(engine)
+    assert (error_text(said), said.retryable) == ("vLLM ended the request without an output", True)
+
+
+@pytest.mark.parametrize("resets", [("prefix", "mm"), ("prefix", "mm", "encoder")], ids=["older vLLM", "newer vLLM"])
+def test_vllm_drop_caches_resets_every_cache_that_vllm_has(stand_in, monkeypatch, resets):
+    done: list[str] = []
+
+    def reset(name: str) -> Any:
+        async def record(self: Any) -> bool:
+            done.append(name)
+            return True
+
+        return record
+
+    for name in resets:
+        monkeypatch.setattr(AsyncLLM, f"reset_{name}_cache", reset(name), raising=False)
+    with engine_for(saying()) as (engine, _):
+        engine.drop_caches()
+    assert done == list(resets)
+
+
+def test_vllm_drop_caches_while_requests_run_says_to_wait(stand_in, monkeypatch):
+    async def refuse(self: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(AsyncLLM, "reset_prefix_cache", refuse, raising=False)
+    with engine_for(saying()) as (engine, _), pytest.raises(EngineError, match="while requests run; wait for them"):
+        engine.drop_caches()
