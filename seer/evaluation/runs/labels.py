@@ -73,6 +73,7 @@ class LabelReport:
         return [label for label in self.labels if label.reason == "failed"]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the counts for `labels.json` and `seer eval label --json`."""
         labelled = [label for label in self.labels if label.pages is not None]
         without = [label for label in self.labels if label.pages is None]
         notes: Counter[str] = Counter()
