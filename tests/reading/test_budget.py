@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import make_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_fakes import reader
+from reading_fakes import DOCUMENT, calls, reader
 
 from seer.engines.base import Request
 from seer.engines.scripted import oracle_script
+from seer.errors import InputError
 from seer.protocol.call import render_call
 from seer.schema import Status
 from seer.selection.base import AllPages, FirstPages, RandomPages
@@ -62,3 +64,10 @@ def test_auto_mode_shows_images_if_they_need_fewer_tokens():
     answer = reader(oracle_script(pages=(1,), answer="x"), mode="auto", max_call_tokens=32).ask(document, "q")
     assert answer.usage.vision > 0
     assert answer.usage.compression > 1
+
+
+def test_auto_mode_needs_an_engine_that_counts_tokens():
+    asked = reader(calls(), mode="auto")
+    asked.engine.encoder = None
+    with pytest.raises(InputError, match="this engine has no tokenizer; give one, or another mode"):
+        asked.ask(DOCUMENT, "What?")

@@ -126,3 +126,9 @@ def test_find_citations_of_laid_out_pages_have_boxes_on_each_page():
     line = document.page(2).line_boxes()[0]
     assert before.boxes[0].x_px > line.x_px and before.boxes[0].y_px > 700
     assert after.boxes[0].x_px == line.x_px and after.boxes[0].width_px < line.width_px
+
+
+def test_locate_finds_a_single_letter_only_as_it_is_written():
+    excerpt = Excerpt(page=1, start=10, text="see a dog")
+    assert locate("a", [excerpt]) == (14, 15)
+    assert locate("A", [excerpt]) is None
