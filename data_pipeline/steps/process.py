@@ -26,10 +26,11 @@ from data_pipeline.steps.paging import Paginate, layout_pages
 from data_pipeline.steps.prepare import Item
 from data_pipeline.steps.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.tally import BuildStopped
+from seer.errors import EngineError, InputError
 from seer.rendering import resolve_style
 from seer.schema import PageStyle
 from seer.teaching.ledger import Budget, BudgetReached, Ledger
-from seer.teaching.teachers import Teacher, TeacherError, open_teacher
+from seer.teaching.teachers import Teacher, ends_run, open_teacher
 
 LEDGER_NAME = "ledger.jsonl"
 _REPLACEABLE = frozenset({"answer_differs", "reason_truncated", "no_reasoning", "reason_empty", "reason_refused"})
@@ -89,8 +90,8 @@ class Process:
         """Convert errors of the teacher of this phase: reject the sample if others can continue, else stop the build."""
         try:
             yield
-        except TeacherError as error:
-            if error.fatal:
+        except (EngineError, InputError) as error:
+            if ends_run(error):
                 raise BuildStopped(f"the {phase} teacher cannot be used: {error}") from None
             raise Rejected(f"{phase}_failed", str(error)) from None
         except BudgetReached:

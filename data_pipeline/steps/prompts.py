@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from seer.engines.base import Chat
 from seer.protocol.literals import CHAT_LITERALS
-from seer.teaching.verdicts import Message, strip_thinking
+from seer.teaching.verdicts import strip_thinking
 
 _REASON_SYSTEM = (
     "You answer a question about a long document. You get the document, and again the text of those pages that matter. "
@@ -26,10 +27,10 @@ _ANSWER_FORMS = {
 }
 
 
-def reason_messages(
+def reason_chat(
     question: str, kind: str, context: str, selected: list[tuple[int, str]], summary_words: int = 0
-) -> list[Message]:
-    """Return the messages that request reasoning and an answer. The gold answer is not an argument, so it cannot leak.
+) -> Chat:
+    """Return the chat that requests reasoning and an answer. The gold answer is not an argument, so it cannot leak.
 
     Args:
         question: The question with the instruction of its task.
@@ -38,18 +39,18 @@ def reason_messages(
         selected: Number and text of each necessary page.
         summary_words: Expected length of a summary; 0 leaves it open.
 
-    Untrusted text is escaped.
+    The engine neutralises the text of the user message.
     """
     form = _ANSWER_FORMS[kind]
     if kind == "summary" and summary_words:
         form += f" Write about {summary_words} words."
-    pages = "\n".join(f"Text from image {number}: {CHAT_LITERALS.neutralise(text)}" for number, text in selected)
+    pages = "\n".join(f"Text from image {number}: {text}" for number, text in selected)
     user = (
-        f"--- document begins ---\n{CHAT_LITERALS.neutralise(context)}\n--- document ends ---\n\n"
+        f"--- document begins ---\n{context}\n--- document ends ---\n\n"
         f"--- pages that matter ---\n{pages or '(none)'}\n--- end of pages ---\n\n"
-        f"Question: {CHAT_LITERALS.neutralise(question)}\n{form}"
+        f"Question: {question}\n{form}"
     )
-    return [{"role": "system", "content": _REASON_SYSTEM}, {"role": "user", "content": user}]
+    return Chat.of(user, system=_REASON_SYSTEM)
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,14 @@ def parse_reasoning(text: str, think: str = "", finish: str = "stop") -> ParsedR
 # ── Comparing answers ────────────────────────────────────────────────────────────────────────────
 
 
-def same_answer_messages(question: str, answers: tuple[str, ...], given: str) -> list[Message]:
-    """Return the messages that ask whether `given` has the meaning of one of the gold answers (the first ten)."""
+def same_answer_chat(question: str, answers: tuple[str, ...], given: str) -> Chat:
+    """Return the chat that asks whether `given` has the meaning of one of the gold answers (the first ten)."""
     system = (
         "You compare answers. Reply with one word: YES if the given answer means the same as a correct one, else NO."
     )
     user = (
-        f"Question: {CHAT_LITERALS.neutralise(question)}\n"
-        f"Correct answers: {CHAT_LITERALS.neutralise(' / '.join(answers[:10]))}\n"
-        f"Given answer: {CHAT_LITERALS.neutralise(given)}\nDo they mean the same? Reply YES or NO."
+        f"Question: {question}\n"
+        f"Correct answers: {' / '.join(answers[:10])}\n"
+        f"Given answer: {given}\nDo they mean the same? Reply YES or NO."
     )
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    return Chat.of(user, system=system)

@@ -21,7 +21,7 @@ from data_pipeline.settings import ReasonSpec
 from data_pipeline.sources.posing import SUMMARY_WORDS, posed_question
 from data_pipeline.steps.annotate import answer_spans
 from data_pipeline.steps.filter import code_line, is_chinese, matching_answer
-from data_pipeline.steps.prompts import parse_reasoning, reason_messages, same_answer_messages
+from data_pipeline.steps.prompts import parse_reasoning, reason_chat, same_answer_chat
 from seer.teaching.relevance import is_too_long
 from seer.teaching.template import CHINESE, ENGLISH, quoted_lines, quoted_reasoning
 from seer.teaching.verdicts import parse_verdict
@@ -72,14 +72,14 @@ class TeacherReasoner:
         by_number = {page.number: page for page in pages}
         selected = [(number, sample.context[by_number[number].start : by_number[number].end]) for number in relevant]
         words = SUMMARY_WORDS.get(sample.task, 0)
-        messages = reason_messages(posed_question(sample), sample.kind, sample.context, selected, words)
+        chat = reason_chat(posed_question(sample), sample.kind, sample.context, selected, words)
         notes: Counter[str] = Counter()
         problem, detail = "reason_empty", ""
         for draw in range(self._spec.samples):
-            reply = await self._teacher.ask(messages, draw=draw)
+            reply = await self._teacher.ask(chat, draw=draw)
             notes["reason_replies"] += 1
             if reply.error:
-                reason = "reason_too_long" if is_too_long(reply.error) else "reason_failed"
+                reason = "reason_too_long" if is_too_long(reply) else "reason_failed"
                 return sample.reject(reason, reply.error).with_notes(notes)
             parsed = parse_reasoning(reply.text, reply.think, reply.finish)
             if not parsed.problem:
@@ -103,7 +103,7 @@ class TeacherReasoner:
         # A judge of meaning suits short answers only: summaries and code have measures of their own.
         if not self._spec.use_answer_judge or sample.kind in ("summary", "code"):
             return None
-        reply = await self._teacher.ask(same_answer_messages(sample.question, sample.answers, answer))
+        reply = await self._teacher.ask(same_answer_chat(sample.question, sample.answers, answer))
         if parse_verdict(reply.text, reply.finish) != "yes":
             return None
         notes["right_by_judge"] += 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 from seer.errors import EngineBusy
 
@@ -27,20 +26,11 @@ class Admission:
         """Requests that wait for another one to end."""
         return max(0, self.under_way - self.max_concurrent)
 
-    @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        """Run the block once there is room. Raises EngineBusy if as many requests wait as are allowed."""
-        turn = self._arrive()
-        try:
-            if turn is not None:
-                await self._wait(turn)
-            try:
-                yield
-            finally:
-                self._pass_on()
-        finally:
-            with self._lock:
-                self.under_way -= 1
+    def enter(self) -> Place:
+        """A context for one request: its block runs once there is room. Entering it raises EngineBusy if as many
+        requests wait as are allowed.
+        """
+        return Place(self)
 
     def _arrive(self) -> asyncio.Future[None] | None:
         """Take a free place and return None, or return the future that is set when a place becomes free."""
@@ -82,3 +72,28 @@ class Admission:
             self._pass_on()
         else:
             turn.set_result(None)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self.under_way -= 1
+
+
+class Place:
+    """One request's place. A class, because an asynchronous generator costs several times as much for each request."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def __aenter__(self) -> None:
+        turn = self._admission._arrive()
+        if turn is None:
+            return
+        try:
+            await self._admission._wait(turn)
+        except BaseException:
+            self._admission._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission._pass_on()
+        self._admission._leave()

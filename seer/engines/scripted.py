@@ -21,13 +21,12 @@ from seer.protocol.encoding import Encoder
 Script = Callable[[Request], str]
 MAX_KEPT = 1000
 _CONTROL = re.compile("(" + "|".join(re.escape(name) for name in CONTROL.names()) + ")")
+_NAMES = frozenset(CONTROL.names())
 
 
 def parts_of_text(text: str) -> tuple[tuple[str, str], ...]:
     """Split text at the spellings of control tokens. For engines that return model output as text."""
-    pieces = _CONTROL.split(text)
-    names = set(CONTROL.names())
-    return tuple((piece, "") if piece in names else ("", piece) for piece in pieces if piece)
+    return tuple((piece, "") if piece in _NAMES else ("", piece) for piece in _CONTROL.split(text) if piece)
 
 
 def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = "") -> Script:

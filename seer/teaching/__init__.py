@@ -1,1 +1,1 @@
-"""Asking stronger models: teachers behind one ledger, and the judge of page relevance."""
+"""Stronger models as teachers: an engine behind a ledger and a budget, and the judge of page relevance."""

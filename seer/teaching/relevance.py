@@ -1,10 +1,10 @@
-"""The answer-conditioned judge: a teacher is shown each page alone, with question and gold answer, and says YES or NO.
+"""The answer-conditioned judge: a teacher sees each page alone, with question and gold answer, and replies YES or NO.
 
     judged = await judge_pages(teacher, question, answers, [page.text for page in document.pages], reasks=2)
-    judged.pages          the necessary ones, or None where a page stayed undecided
+    judged.pages          the necessary pages, or None if a page stayed undecided
 
-The data pipeline labels what it trains on with it, `seer eval label` what it evaluates on. Labels need the gold answer,
-so that no reader may see them.
+The data pipeline labels training data with it, `seer eval label` evaluation data. Labels depend on the gold answer, so no
+reader may see them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from seer.teaching.ledger import Reply
 from seer.teaching.teachers import Teacher
-from seer.teaching.verdicts import judge_messages, parse_verdict
+from seer.teaching.verdicts import judge_chat, parse_verdict
 
 Problem = Literal["unparsed", "refused", "too_long"]
 _TOO_LONG = re.compile(r"context length|context window|maximum length|max_model_len|too (long|large|many tokens)", re.I)
@@ -25,36 +26,47 @@ _TOO_LONG = re.compile(r"context length|context window|maximum length|max_model_
 
 @dataclass(frozen=True)
 class PageVerdict:
-    """What a teacher said of one page; `necessary` None: nothing clear, and why."""
+    """The judgement of one page."""
 
     necessary: bool | None
+    """None if it is undecided."""
     notes: Counter[str]
+    """Numbers of replies, and of unusable ones by their fault."""
     problem: Problem | None = None
     detail: str = ""
+    """The refusal, or the last unclear reply."""
 
 
 @dataclass(frozen=True)
 class JudgedPages:
-    """What a teacher said of a document. `notes` count its replies, and those of no use by what was wrong with them."""
+    """The judgement of a document."""
 
     pages: tuple[int, ...] | None
-    """Numbers of the necessary pages, from 1, ascending; None where a page stayed undecided."""
+    """Numbers of the necessary pages, from 1, ascending; None if a page stayed undecided."""
     notes: Mapping[str, int]
+    """Numbers of replies, and of unusable ones by their fault."""
     problem: Problem | None = None
     detail: str = ""
-    """Of the first page that stayed undecided."""
+    """Detail of the first page that stayed undecided."""
 
 
 async def judge_pages(
     teacher: Teacher, question: str, answers: Sequence[str], page_texts: Sequence[str], reasks: int
 ) -> JudgedPages:
-    """Ask about every page alone. An unclear reply is asked for again; what stays unclear is never guessed.
+    """Judge every page alone.
+
+    Args:
+        teacher: The judge.
+        question: The question, without the task's instructions.
+        answers: Gold answers, of which the first three are shown.
+        page_texts: Texts of the pages, from page 1.
+        reasks: Further draws after an unclear reply. A page that stays unclear is undecided, never guessed.
 
     Raises what `Teacher.ask` raises, after every page's call has ended.
     """
-    asked = [judge_page(teacher, question, answers, text, reasks) for text in page_texts]
+    calls = [judge_page(teacher, question, answers, text, reasks) for text in page_texts]
     verdicts: list[PageVerdict] = []
-    for verdict in await asyncio.gather(*asked, return_exceptions=True):
+    for verdict in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(verdict, BaseException):
             raise verdict
         verdicts.append(verdict)
@@ -70,15 +82,15 @@ async def judge_pages(
 async def judge_page(
     teacher: Teacher, question: str, answers: Sequence[str], page_text: str, reasks: int
 ) -> PageVerdict:
-    """Ask about one page until the reply is clear, at most `reasks` times more."""
-    messages = judge_messages(question, answers, page_text)
+    """Judge one page: ask until the reply is clear, at most `reasks` further times. Raises what `Teacher.ask` raises."""
+    chat = judge_chat(question, answers, page_text)
     notes: Counter[str] = Counter()
     last = ""
     for draw in range(reasks + 1):
-        reply = await teacher.ask(messages, draw=draw)
+        reply = await teacher.ask(chat, draw=draw)
         notes["judge_replies"] += 1
         if reply.error:
-            return PageVerdict(None, notes, "too_long" if is_too_long(reply.error) else "refused", reply.error)
+            return PageVerdict(None, notes, "too_long" if is_too_long(reply) else "refused", reply.error)
         verdict = parse_verdict(reply.text, reply.finish)
         if verdict in ("yes", "no"):
             return PageVerdict(verdict == "yes", notes)
@@ -87,9 +99,9 @@ async def judge_page(
     return PageVerdict(None, notes, "unparsed", repr(last[:120]))
 
 
-def is_too_long(error: str) -> bool:
-    """Whether a server refused a request because it is longer than the teacher can read: no fault of anyone's."""
-    return bool(_TOO_LONG.search(error))
+def is_too_long(refusal: Reply) -> bool:
+    """Whether a request was refused because it is longer than the teacher can read."""
+    return refusal.error_kind == "too_long" or bool(_TOO_LONG.search(refusal.error))
 
 
 @dataclass(frozen=True)
@@ -103,10 +115,10 @@ class Agreement:
 
     @classmethod
     def of(cls, judged: Sequence[int], gold: Sequence[int], num_pages: int) -> Agreement:
-        """Of one document of `num_pages` pages."""
-        said, marked = set(judged), set(gold)
-        both = len(said & marked)
-        return cls(both, len(said - marked), len(marked - said), num_pages - len(said | marked))
+        """The agreement over one document of `num_pages` pages."""
+        chosen, marked = set(judged), set(gold)
+        both = len(chosen & marked)
+        return cls(both, len(chosen - marked), len(marked - chosen), num_pages - len(chosen | marked))
 
     def __add__(self, other: Agreement) -> Agreement:
         return Agreement(
@@ -118,21 +130,23 @@ class Agreement:
 
     @property
     def precision(self) -> float | None:
-        said = self.both + self.judge_only
-        return self.both / said if said else None
+        """Fraction of the judge's pages that the reference has; None without pages of the judge."""
+        chosen = self.both + self.judge_only
+        return self.both / chosen if chosen else None
 
     @property
     def recall(self) -> float | None:
+        """Fraction of the reference's pages that the judge has; None without pages of the reference."""
         gold = self.both + self.gold_only
         return self.both / gold if gold else None
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's kappa: agreement above what the two rates give by chance."""
+        """Cohen's kappa: agreement beyond the one that the two rates give by chance; None without pages."""
         total = self.both + self.judge_only + self.gold_only + self.neither
         if not total:
             return None
         observed = (self.both + self.neither) / total
-        said, gold = (self.both + self.judge_only) / total, (self.both + self.gold_only) / total
-        chance = said * gold + (1 - said) * (1 - gold)
+        chosen, gold = (self.both + self.judge_only) / total, (self.both + self.gold_only) / total
+        chance = chosen * gold + (1 - chosen) * (1 - gold)
         return 1.0 if chance == 1 else (observed - chance) / (1 - chance)

@@ -1,89 +1,93 @@
-"""Teachers: models that judge pages and reason, asked once for each thing and never again.
+"""Teachers: engines that judge pages and reason, behind a ledger and a budget.
 
     async with open_teacher(spec, ledger, budget, role="judge") as teacher:
-        reply = await teacher.ask(messages)
+        reply = await teacher.ask(Chat.of("Is page 3 necessary? Reply YES or NO."))
 
-`ask` looks into the ledger first. A call that went wrong in a way that may pass (a timeout, a lost connection, 408, 409,
-425, 429, 5xx, a reply that is no chat completion) is tried again with growing, jittered waits; `send_once` is one try.
-What a server refuses for good (other 4xx) is written down as such; a wrong key or address is fatal.
+`ask` reads the ledger first, so no call is made twice, even after kill -9. Equal calls that run at the same time share one
+request. The budget is checked before a request is sent. A request that the engine refuses because of its content is
+written to the ledger as a refusal. Retries are the engine's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib.util
-import json
 import os
-import random
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, Self
 
-from seer.errors import EngineError, ModelError
+from seer.engines.base import Chat, ConcurrentEngine, Generation, Parts, Request, Sampling
+from seer.engines.openai.bodies import SerialisedRequest, body_key, chat_body, serialise
+from seer.engines.openai.messages import chat_messages
+from seer.errors import (
+    ConfigError,
+    EngineError,
+    EngineUnavailable,
+    InputError,
+    ModelError,
+    PromptTooLong,
+    RequestRefused,
+    SeerError,
+)
+from seer.protocol.control import CONTROL
+from seer.protocol.literals import CHAT_LITERALS
 from seer.storage import replace_surrogates
 from seer.teaching.ledger import Budget, BudgetReached, Ledger, Reply
 from seer.teaching.settings import TeacherSpec
 
 if TYPE_CHECKING:
-    from pyreqwest.client import Client
-    from pyreqwest.exceptions import PyreqwestError
-    from pyreqwest.http import Url
+    from seer.engines.openai.engine import RenderChat
 
-Messages = Sequence[Mapping[str, Any]]
-MAX_REPLY_BYTES = 64 << 20
-RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-FATAL_STATUS = frozenset({401, 402, 403, 404, 405})
-_MAX_WAIT_S = 60.0
+REFUSALS = (RequestRefused, PromptTooLong, InputError)
+"""Errors of the request itself: another attempt cannot succeed, but other requests can."""
+TEMPLATE_KEY = "chat_template_kwargs"
 
 
-class TeacherError(EngineError):
-    """A call that gave no reply. `retryable`: it may pass. `fatal`: no call to this teacher can succeed."""
+class TeacherEngine(ConcurrentEngine, Protocol):
+    """An engine that answers chats."""
 
-    def __init__(self, message: str, *, retryable: bool, fatal: bool = False, wait_s: float = 0.0) -> None:
-        super().__init__(message, retryable=retryable)
-        self.fatal = fatal
-        self.wait_s = wait_s
-        """How long the server asked to wait."""
+    def forget(self, session: str) -> None:
+        """Drop the images of this session."""
+        ...
 
-
-@dataclass(frozen=True)
-class Call:
-    """A chat completion to be asked for."""
-
-    body: Mapping[str, Any]
-    data: bytes
-    """The body as it is sent."""
-    key: str
-    """Identifies the call by everything that decides its reply; the address is not part of it."""
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Call:
-        data = json.dumps(body, sort_keys=True).encode()
-        return cls(body, data, hashlib.sha256(data).hexdigest()[:32])
-
-
-class Transport(Protocol):
-    """One try of one call; never more than `concurrency` of the spec at once, the others in their order."""
-
-    async def send_once(self, call: Call) -> Reply: ...
-
-    async def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the engine holds."""
+        ...
 
 
 class Teacher:
-    """A teacher of one role: bounded concurrency, retries, the ledger and the budget around a transport."""
+    """A teacher of one role. Belongs to one event loop."""
 
-    def __init__(self, spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str, transport: Transport) -> None:
+    def __init__(
+        self,
+        spec: TeacherSpec,
+        ledger: Ledger,
+        budget: Budget,
+        *,
+        role: str,
+        open_engine: Callable[[], TeacherEngine],
+        render_chat: RenderChat = chat_messages,
+    ) -> None:
+        """Wrap an engine.
+
+        Args:
+            spec: The model, its sampling and its prices.
+            ledger: Holds finished calls; several teachers may share it.
+            budget: Limits the spending of all teachers that share the ledger.
+            role: What the calls are for; written into the ledger.
+            open_engine: Returns the engine. Called in a thread at the first call that the ledger does not know, so that
+                a run whose calls are all finished loads no model.
+            render_chat: Renders a chat as the messages of the call's key.
+        """
         self.spec, self.role = spec, role
-        self._ledger, self._budget, self._transport = ledger, budget, transport
-        # the transport asks `concurrency` at once; a few more stand ready, so that it need not wait for the next
-        self._free = asyncio.Semaphore(spec.concurrency + spec.concurrency // 2)
-        self._asking: dict[str, asyncio.Event] = {}
-        """Calls that are being asked, by key: two pages of the same words are one question."""
-        self.retries = 0
+        self._ledger, self._budget = ledger, budget
+        self._open_engine, self._render_chat = open_engine, render_chat
+        self._engine: TeacherEngine | None = None
+        self._failure: SeerError | None = None
+        self._opening = asyncio.Lock()
+        self._free = asyncio.Semaphore(_queued(spec.concurrency))
+        self._running: dict[str, asyncio.Event] = {}
+        """Calls that are running, by key: two pages of the same words are one question."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,214 +96,201 @@ class Teacher:
         await self.close()
 
     async def close(self) -> None:
-        await self._transport.close()
+        """Close the engine, if it was opened."""
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.close)
 
-    async def ask(self, messages: Messages, *, draw: int = 0) -> Reply:
-        """The reply to these messages. Another `draw` is another sample of the same question.
+    async def ask(self, chat: Chat, *, draw: int = 0) -> Reply:
+        """The reply to a chat. Another `draw` is another sample of the same question.
 
-        Raises TeacherError after the last try, BudgetReached where the budget forbids the call.
+        Raises EngineError after the engine's last attempt, BudgetReached if the budget forbids the call, and what
+        opening the engine raises: InputError for a malformed address, ModelError for a model that cannot be loaded.
+        `ends_run` tells which of them end a run.
         """
-        call = Call.of(request_body(self.spec, messages, draw))
-        while (known := self._ledger.get(call.key)) is None:
-            asked_already = self._asking.get(call.key)
-            if asked_already is None:
-                return await self._ask_once(call)
-            await asked_already.wait()
+        sampling = sampling_of(self.spec, draw)
+        data = call_body(self.spec, self._render_chat, chat, sampling)
+        key = body_key(data)
+        while (known := self._ledger.get(key)) is None:
+            running = self._running.get(key)
+            if running is None:
+                if chat.images:  # they enter the key by their hashes, and the body by their data
+                    request = Request(chat, key, sampling=sampling)
+                else:
+                    request = SerialisedRequest(chat, key, sampling=sampling, data=data, key=key)
+                return await self._ask_once(key, request)
+            await running.wait()
         return known
 
-    async def _ask_once(self, call: Call) -> Reply:
-        ended = self._asking[call.key] = asyncio.Event()
+    async def _ask_once(self, key: str, request: Request) -> Reply:
+        ended = self._running[key] = asyncio.Event()
         try:
-            return await self._ask_and_note(call)
+            return await self._ask_and_record(key, request)
         finally:
-            del self._asking[call.key]
+            del self._running[key]
             ended.set()
 
-    async def _ask_and_note(self, call: Call) -> Reply:
+    async def _ask_and_record(self, key: str, request: Request) -> Reply:
         async with self._free:
-            forbidden = self._budget.exceeded_by(self._ledger.spent, self._ledger.calls_on_their_way)
+            forbidden = self._budget.exceeded_by(self._ledger.spent, self._ledger.calls_under_way)
             if forbidden:
                 raise BudgetReached(
                     f"the budget is spent ({forbidden}); every finished call is kept: raise the budget and run again"
                 )
-            self._ledger.calls_on_their_way += 1
+            self._ledger.calls_under_way += 1
             try:
-                reply = await self._send(call)
+                reply = await self._send(request)
             finally:
-                self._ledger.calls_on_their_way -= 1
-            self._ledger.put(call.key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
+                self._ledger.calls_under_way -= 1
+            self._ledger.put(key, reply, model=self.spec.model, role=self.role, usd=cost_usd(self.spec, reply))
             return reply
 
-    async def _send(self, call: Call) -> Reply:
-        # the first try without ceremony: it nearly always succeeds, and the retrying machine costs as much as a call
-        try:
-            return await self._try(call)
-        except TeacherError as error:
-            if not error.retryable or self.spec.attempts == 1:
-                raise
-            first = error
-        from tenacity import (
-            AsyncRetrying,
-            RetryCallState,
-            retry_if_exception,
-            stop_after_attempt,
-            wait_random_exponential,
-        )
+    async def _send(self, request: Request) -> Reply:
+        engine = self._engine or await self._opened()
+        generation = await engine.generate_one(request)
+        if not isinstance(request, SerialisedRequest):
+            engine.forget(request.session)
+        return read_generation(generation)
 
-        backoff = wait_random_exponential(multiplier=self.spec.backoff_s, max=_MAX_WAIT_S)
-
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            return max(backoff(state), _asked_wait_s(error))
-
-        def retryable(error: BaseException) -> bool:
-            return isinstance(error, TeacherError) and error.retryable
-
-        await asyncio.sleep(max(self.spec.backoff_s * random.random(), _asked_wait_s(first)))
-        stop = stop_after_attempt(self.spec.attempts - 1)
-        retrying = AsyncRetrying(stop=stop, wait=wait, retry=retry_if_exception(retryable), reraise=True)
-        return await retrying(self._retry, call)
-
-    async def _retry(self, call: Call) -> Reply:
-        self.retries += 1
-        return await self._try(call)
-
-    async def _try(self, call: Call) -> Reply:
-        started = time.perf_counter()
-        reply = await self._transport.send_once(call)
-        return reply._replace(seconds=round(time.perf_counter() - started, 4))
+    async def _opened(self) -> TeacherEngine:
+        async with self._opening:
+            if self._failure is not None:  # loading again would fail again, and takes minutes
+                raise self._failure
+            if self._engine is None:
+                try:
+                    self._engine = await asyncio.to_thread(self._open_engine)
+                except SeerError as error:
+                    self._failure = error
+                    raise
+            return self._engine
 
 
-def _asked_wait_s(error: BaseException | None) -> float:
-    """How long the server asked to wait, within reason."""
-    return min(error.wait_s, _MAX_WAIT_S) if isinstance(error, TeacherError) else 0.0
+def ends_run(error: SeerError) -> bool:
+    """True if no call to the teacher can succeed: a wrong key or address, or a model that cannot be loaded."""
+    return not isinstance(error, EngineError) or (isinstance(error, EngineUnavailable) and not error.retryable)
 
 
-def request_body(spec: TeacherSpec, messages: Messages, draw: int) -> dict[str, Any]:
-    """The body of a chat completion. The seed tells draws apart, also for servers that keep replies."""
-    body: dict[str, Any] = {
-        "model": spec.model,
-        "messages": [dict(message) for message in messages],
-        "temperature": spec.temperature,
-        "top_p": spec.top_p,
-        "max_tokens": spec.max_tokens,
-        "seed": draw,
-    }
-    if spec.top_k:
-        body["top_k"] = spec.top_k
-    return {**body, **spec.extra}
+def _queued(concurrency: int) -> int:
+    """Calls to hold ready: `concurrency` are sent, and a few more wait in the client for the moment a reply arrives."""
+    return concurrency + concurrency // 2
+
+
+# ── Calls and replies ────────────────────────────────────────────────────────────────────────────
+
+
+def sampling_of(spec: TeacherSpec, draw: int) -> Sampling:
+    """The sampling of one draw. Its seed distinguishes draws, also for servers that cache replies."""
+    return Sampling(spec.max_tokens, spec.temperature, spec.top_p, spec.top_k, seed=draw)
+
+
+def call_body(spec: TeacherSpec, render_chat: RenderChat, chat: Chat, sampling: Sampling) -> bytes:
+    """The body of a call, with the hash of each image in place of its data.
+
+    `body_key` of it identifies the call by everything that decides its reply. The address is not part of it.
+    """
+    images = {image.content_hash: image.content_hash for image in chat.images}
+    return serialise(chat_body(render_chat(chat, images), spec.model, sampling, spec.extra))
+
+
+def read_generation(generation: Generation) -> Reply:
+    """A generation as a reply. Raises the generation's error, unless the request was refused because of its content."""
+    error = generation.error
+    if isinstance(error, REFUSALS):
+        kind = error.kind if isinstance(error, EngineError) else "refused"
+        return Reply(finish="error", error=replace_surrogates(str(error)), error_kind=kind)
+    generation.raise_error()
+    think, text = split_thinking(generation.parts)
+    return Reply(
+        text=replace_surrogates(text),
+        think=replace_surrogates(think),
+        finish=generation.finish,
+        prompt_tokens=generation.prompt_tokens,
+        completion_tokens=generation.completion_tokens,
+        seconds=round(generation.seconds, 4),
+    )
+
+
+def split_thinking(parts: Parts) -> tuple[str, str]:
+    """(thinking, text). Thinking that never ends stays in the text after its <think>.
+
+    Control tokens are spelled out, and quotations of such spellings are neutralised, so that the two stay distinct.
+    """
+    after_thinking = max(
+        (number for number, (name, _) in enumerate(parts, 1) if name == CONTROL.close_think), default=0
+    )
+    spelled = [name or CHAT_LITERALS.neutralise(text) for name, text in parts]
+    tags = (CONTROL.open_think, CONTROL.close_think)
+    think = "".join(piece for piece in spelled[:after_thinking] if piece not in tags)
+    return think, "".join(spelled[after_thinking:])
 
 
 def cost_usd(spec: TeacherSpec, reply: Reply) -> float:
+    """The price of a reply in US dollars."""
     prompt = reply.prompt_tokens * spec.usd_per_million_prompt_tokens
     return (prompt + reply.completion_tokens * spec.usd_per_million_completion_tokens) / 1e6
 
 
-# ── Over HTTP ────────────────────────────────────────────────────────────────────────────────────
+# ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class HttpTransport:
-    """Chat completions of an OpenAI-compatible server, by a client that sends and receives outside of Python."""
+def open_teacher(
+    spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str, render_chat: RenderChat = chat_messages
+) -> Teacher:
+    """The teacher of a configuration: behind its address, or in this process through vLLM.
 
-    def __init__(self, spec: TeacherSpec) -> None:
-        self._spec = spec
-        self._opened: tuple[Client, Url] | None = None
-
-    async def send_once(self, call: Call) -> Reply:
-        """Raises TeacherError for everything but a chat completion or a refusal for good."""
-        from pyreqwest.exceptions import PyreqwestError
-
-        try:
-            client, url = self._open()
-            request = client.post(url).header("Idempotency-Key", call.key).body_bytes(call.data).build_streamed()
-            async with request as response:
-                data = await response.body_reader.read(MAX_REPLY_BYTES + 1) or b""
-        except TimeoutError:
-            raise TeacherError(f"no reply within {self._spec.timeout_s:g} s", retryable=True) from None
-        except ValueError as error:
-            message = f"'{self._spec.base_url}' is no address ({error}); write http://host:port/v1"
-            raise TeacherError(message, retryable=False, fatal=True) from None
-        except PyreqwestError as error:
-            raise TeacherError(f"{type(error).__name__}: {_cause(error)}", retryable=True) from None
-        if len(data) > MAX_REPLY_BYTES:
-            raise TeacherError(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
-        return read_response(response.status, response.headers, bytes(data))
-
-    async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened[0].close()
-
-    def _open(self) -> tuple[Client, Url]:
-        """The client, and the parsed address. Raises ValueError where it is none."""
-        from pyreqwest.client import ClientBuilder
-        from pyreqwest.http import Url
-
-        if self._opened is None:
-            url = Url(self._spec.base_url.rstrip("/") + "/chat/completions")
-            key = os.environ.get(self._spec.api_key_env, "")
-            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-            # what goes beyond the concurrency waits in the client, which sends it the moment another reply is there
-            builder = ClientBuilder().no_proxy().max_connections(self._spec.concurrency)
-            timeout = timedelta(seconds=self._spec.timeout_s)
-            self._opened = builder.timeout(timeout).default_headers(headers).build(), url
-        return self._opened
-
-
-def _cause(error: PyreqwestError) -> str:
-    """What lies at the bottom of an error: "connection error" says little, "Connection refused" says what it was."""
-    causes = (getattr(error, "details", None) or {}).get("causes")
-    return causes[-1]["message"] if causes else str(error)
-
-
-def read_response(status: int, headers: Mapping[str, str], data: bytes) -> Reply:
-    """A chat completion out of an HTTP response. Raises TeacherError where it is none and may pass, or is fatal."""
-    start = data[:200].decode("utf-8", "replace")
-    if status in FATAL_STATUS:
-        raise TeacherError(f"the teacher answered {status}: {start}", retryable=False, fatal=True)
-    if status in RETRYABLE_STATUS:
-        raise TeacherError(f"the teacher answered {status}: {start}", retryable=True, wait_s=_retry_after_s(headers))
-    if status >= 400:
-        return Reply(finish="error", error=f"{status}: {start}")
-    try:
-        value = json.loads(data)
-        choice = value["choices"][0]
-        message = choice["message"]
-        usage = value.get("usage") or {}
-        return Reply(
-            text=replace_surrogates(_content(message.get("content"))),
-            think=replace_surrogates(str(message.get("reasoning_content") or message.get("reasoning") or "")),
-            finish=replace_surrogates(str(choice.get("finish_reason") or "stop")),
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-        )
-    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise TeacherError(f"the teacher sent no chat completion: {start!r}", retryable=True) from None
-
-
-def _content(value: Any) -> str:
-    """Content as text; some servers send it in parts."""
-    if isinstance(value, list):
-        return "".join(str(part.get("text") or "") for part in value if isinstance(part, dict))
-    return str(value or "")
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float:
-    try:
-        return max(0.0, float(headers.get("Retry-After", 0)))
-    except ValueError:  # a date: the growing wait will do
-        return 0.0
-
-
-def open_teacher(spec: TeacherSpec, ledger: Ledger, budget: Budget, *, role: str) -> Teacher:
-    """The teacher that a configuration names: behind its address, or in this process through vLLM.
-
-    Raises ModelError where a package is missing.
+    Raises ModelError if a package is missing, ConfigError for keys of `extra` that only a server reads.
     """
+
+    def connect() -> TeacherEngine:
+        return _connect(spec, render_chat)
+
+    def load() -> TeacherEngine:
+        return _load(spec)
+
     if spec.base_url:
         missing = [name for name in ("pyreqwest", "tenacity") if importlib.util.find_spec(name) is None]
         if missing:
             raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
-        return Teacher(spec, ledger, budget, role=role, transport=HttpTransport(spec))
-    from seer.teaching.teacher_vllm import VllmTransport
+    elif unread := sorted(spec.extra.keys() - {TEMPLATE_KEY}):
+        raise ConfigError(
+            f"teacher '{spec.model}': extra {', '.join(unread)} is read by a server only; in this process only "
+            f"{TEMPLATE_KEY} is. Leave it out, or name a server in base_url"
+        )
+    open_engine = connect if spec.base_url else load
+    return Teacher(spec, ledger, budget, role=role, open_engine=open_engine, render_chat=render_chat)
 
-    return Teacher(spec, ledger, budget, role=role, transport=VllmTransport(spec))
+
+def _connect(spec: TeacherSpec, render_chat: RenderChat) -> TeacherEngine:
+    from seer.engines.openai.engine import OpenAIEngine
+    from seer.engines.openai.http import ApiKey
+
+    return OpenAIEngine(
+        spec.base_url,
+        spec.model,
+        api_key=ApiKey(os.environ.get(spec.api_key_env, ""), spec.api_key_env),
+        max_concurrent=_queued(spec.concurrency),
+        max_connections=spec.concurrency,
+        timeout_s=spec.timeout_s,
+        attempts=spec.attempts,
+        backoff_s=spec.backoff_s,
+        check_at_start=False,
+        extra_body=spec.extra,
+        idempotency_keys=True,
+        render_chat=render_chat,
+    )
+
+
+def _load(spec: TeacherSpec) -> TeacherEngine:
+    if importlib.util.find_spec("vllm") is None:
+        raise ModelError(
+            "a teacher without base_url runs in this process through vLLM, which is not installed; "
+            "install the extra 'vllm', or name a server in base_url"
+        )
+    from seer.engines.vllm.stock import VLLMChatEngine
+
+    return VLLMChatEngine(
+        spec.model,
+        chat_template_kwargs=spec.extra.get(TEMPLATE_KEY),
+        timeout_s=spec.timeout_s,
+        max_concurrent=_queued(spec.concurrency),
+        max_num_seqs=spec.concurrency,
+    )

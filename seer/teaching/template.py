@@ -1,4 +1,4 @@
-"""Reasoning that no model wrote: the evidence quoted page by page, then the answer. And what a question without one gets."""
+"""Template reasoning, written without a model: the evidence quoted page by page, then the answer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ UNANSWERABLE = "unanswerable"
 
 @dataclass(frozen=True)
 class Wording:
-    """The template's sentences in one language."""
+    """The sentences of the template in one language."""
 
     quote: str
     conclusion: str
     nothing: str
-    """Where no page states what is asked."""
+    """The reasoning of a question that no page answers."""
 
 
 ENGLISH = Wording(
@@ -28,12 +28,12 @@ CHINESE = Wording("图{page}写道：“{quote}”", "因此答案是：{answer}
 
 
 def quoted_reasoning(quotes: Sequence[tuple[int, str]], answer: str, wording: Wording) -> str:
-    """One line a quote (page number, text), and the conclusion; with no quotes, that nothing is stated."""
+    """One line for each quote (page number, text), then the conclusion; without quotes, the sentence of `nothing`."""
     if not quotes:
         return wording.nothing
     return f"{quoted_lines(quotes, wording)}\n{wording.conclusion.format(answer=answer)}"
 
 
 def quoted_lines(quotes: Sequence[tuple[int, str]], wording: Wording) -> str:
-    """One line a quote."""
+    """One line for each quote (page number, text)."""
     return "\n".join(wording.quote.format(page=page, quote=quote) for page, quote in quotes)

@@ -1,4 +1,7 @@
-"""What a judge of page relevance is asked, and how its reply is read: YES, NO, or nothing; never a guess."""
+"""The prompt of the judge of page relevance and the parser of its reply: YES, NO, or a problem; never a guess.
+
+The prompt is part of the key of a teacher call: changing it invalidates the calls in existing ledgers.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from seer.protocol.literals import CHAT_LITERALS
+from seer.engines.base import Chat
 
-Message = dict[str, str]
 Verdict = Literal["yes", "no", "unclear", "contradictory", "truncated"]
 
 _JUDGE_SYSTEM = (
@@ -18,15 +20,15 @@ _JUDGE_SYSTEM = (
 )
 
 
-def judge_messages(question: str, answers: Sequence[str], page_text: str) -> list[Message]:
-    """Ask for one page. What stands between the page marks is material, not instruction."""
+def judge_chat(question: str, answers: Sequence[str], page_text: str) -> Chat:
+    """The chat that asks about one page, with the first three gold answers. The engine neutralises its text."""
     user = (
-        f"Question: {CHAT_LITERALS.neutralise(question)}\n"
-        f"Correct answer: {CHAT_LITERALS.neutralise(' / '.join(answers[:3]))}\n\n"
-        f"--- page begins ---\n{CHAT_LITERALS.neutralise(page_text)}\n--- page ends ---\n\n"
+        f"Question: {question}\n"
+        f"Correct answer: {' / '.join(answers[:3])}\n\n"
+        f"--- page begins ---\n{page_text}\n--- page ends ---\n\n"
         "Is this page necessary to answer the question? Reply YES or NO."
     )
-    return [{"role": "system", "content": _JUDGE_SYSTEM}, {"role": "user", "content": user}]
+    return Chat.of(user, system=_JUDGE_SYSTEM)
 
 
 _YES_WORDS, _NO_WORDS = r"yes|是(?!否)的?|需要|必要|necessary", r"no|否|不是|不需要|不必要|not necessary|unnecessary"
@@ -41,21 +43,21 @@ _SHOUTED = re.compile(r"(?<![A-Za-z])(?<!not )(?P<word>YES|NO)(?![A-Za-z])")
 
 
 def parse_verdict(text: str, finish: str = "stop") -> Verdict:
-    """YES or NO out of a reply: the word it begins with, or its stated conclusion, or the one word in capitals.
+    """The verdict of a reply: its first word, its stated conclusion, or the only word in capitals.
 
     `unclear`: none of these. `contradictory`: two that differ. `truncated`: thinking that never ended.
     """
-    said = strip_thinking(text)
-    if said is None:
+    visible = strip_thinking(text)
+    if visible is None:
         return "truncated"
-    said = said.strip().strip("*\"'`#>{}[]()（）【】 \n")
+    visible = visible.strip().strip("*\"'`#>{}[]()（）【】 \n")
     found = set[str]()
-    leading = _LEADING.match(said)
+    leading = _LEADING.match(visible)
     if leading:
         found.add("no" if leading["no"] else "yes")
-    for match in _CONCLUDING.finditer(said):
+    for match in _CONCLUDING.finditer(visible):
         found.add("no" if match["no"] else "yes")
-    found.update(match["word"].lower() for match in _SHOUTED.finditer(said))
+    found.update(match["word"].lower() for match in _SHOUTED.finditer(visible))
     if len(found) > 1:
         return "contradictory"
     if found:
@@ -64,7 +66,7 @@ def parse_verdict(text: str, finish: str = "stop") -> Verdict:
 
 
 def strip_thinking(text: str) -> str | None:
-    """The reply without its thinking; None where the thinking never ends."""
+    """The reply without its thinking; None if the thinking never ends."""
     if "</think>" in text:
         return text.rpartition("</think>")[2]
     return None if re.match(r"\s*<think>", text) else text

@@ -14,7 +14,7 @@ from data_pipeline.settings import ReasonSpec
 from data_pipeline.sources.posing import SUMMARY_QUESTION, posed_question
 from data_pipeline.sources.registry import SOURCES
 from data_pipeline.steps.filter import matching_answer, summary_score
-from data_pipeline.steps.prompts import reason_messages
+from data_pipeline.steps.prompts import reason_chat
 from seer.evaluation.benchmarks.tasks import TASKS, build_question
 from seer.evaluation.scoring.scorers import Metric, score_sample
 
@@ -76,11 +76,11 @@ def test_posed_question_equals_the_prompt_of_evaluation() -> None:
     assert posed_question(replace(SAMPLE, task="")) == "Which river?"
 
 
-def test_reason_messages_of_summary_state_its_length_and_not_shortness() -> None:
-    system, user = reason_messages("Summarise.", "summary", "text", [(1, "text")], 400)
-    assert "about 400 words" in user["content"]
-    assert "short" not in system["content"] + user["content"]
-    assert "as short as it can be" in reason_messages("Who?", "extractive", "text", [])[1]["content"]
+def test_reason_chat_of_summary_state_its_length_and_not_shortness() -> None:
+    system, user = reason_chat("Summarise.", "summary", "text", [(1, "text")], 400).messages
+    assert "about 400 words" in user.text
+    assert "short" not in system.text + user.text
+    assert "as short as it can be" in reason_chat("Who?", "extractive", "text", []).messages[1].text
 
 
 def test_reasons_of_phase_two_are_booked_under_phase_two() -> None:

@@ -25,7 +25,8 @@ from data_pipeline.records import Rejection, Sample
 from data_pipeline.settings import BuildConfig, SourceSpec
 from data_pipeline.sources.registry import load_source
 from seer.config import load_config
-from seer.engines.openai.replies import first_choice, usage_counts
+from seer.engines.base import Generation
+from seer.engines.openai.replies import all_choices, first_choice, read_sample, usage_counts
 from seer.errors import InputError, SeerError
 from seer.evaluation.benchmarks.docqa import read_docqa, read_extraction
 from seer.evaluation.benchmarks.tasks import load_templates
@@ -33,7 +34,7 @@ from seer.evaluation.files import read_predictions
 from seer.evaluation.runs.score_docqa import read_docqa_predictions
 from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
-from seer.protocol.literals import neutralise
+from seer.protocol.literals import CHAT_LITERALS, neutralise
 from seer.rendering import STYLES, load
 from seer.rendering.formats.docx import MAX_XML_BYTES, docx_text
 from seer.rendering.formats.html import html_text
@@ -43,7 +44,7 @@ from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.shaping import shape
 from seer.shards.reader import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
-from seer.teaching.teachers import read_response
+from seer.teaching.teachers import read_generation
 from seer.teaching.verdicts import parse_verdict
 from tests.data_pipeline.test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 from tests.rendering.makers import WORD, make_docx, make_pdf
@@ -389,7 +390,8 @@ replies = st.fixed_dictionaries({"choices": st.lists(choices, max_size=2)}, opti
 @given(replies | values)
 @settings(anything, max_examples=200)
 def test_reply_parsers_odd_bodies_parse_or_raise_seer_error(body: Any) -> None:
-    if reply := read(read_response, 200, {}, json.dumps(body).encode()):
+    if sample := read(lambda: read_sample(all_choices(body)[0], CHAT_LITERALS)):
+        reply = read_generation(Generation(sample.parts, finish=sample.finish))
         assert f"{reply.text}{reply.think}{reply.finish}".encode()
     read(first_choice, body)
     if isinstance(body, dict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from seer.engines.base import Constraint, Conversation, JsonSchema, Request, Sampling, SelectCall
@@ -16,6 +17,15 @@ from seer.engines.openai.messages import completion_prompt, conversation_message
 from seer.engines.openai.probe import Abilities
 from seer.protocol.control import CONTROL
 from seer.protocol.grammar import call_schema, call_structural_tag
+
+
+@dataclass(frozen=True)
+class SerialisedRequest(Request):
+    """A chat whose body was serialised already, to compute its key. The engine sends it unchanged: one sample, whole."""
+
+    data: bytes = b""
+    key: str = ""
+    """`body_key` of the data, sent as its Idempotency-Key."""
 
 
 def serialise(body: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
 from seer.engines.base import Chat, ChatImage, Completion, Conversation, Generation, JsonSchema, Request
-from seer.engines.openai.bodies import body_key, chat_body, conversation_body, serialise
+from seer.engines.openai.bodies import SerialisedRequest, body_key, chat_body, conversation_body, serialise
 from seer.engines.openai.http import ApiKey, Http, key_from_environment
 from seer.engines.openai.messages import Continuation, ImageFormat, chat_messages, data_url
 from seer.engines.openai.probe import Abilities, Structure, probe
@@ -127,7 +127,7 @@ class OpenAIEngine(BackgroundEngine[str]):
     @property
     def abilities(self) -> Abilities:
         """The server's abilities; the first use may wait for the probe. Raises EngineError or InputError if that fails."""
-        return self._found or self.run(self._probe_once())
+        return self.run(self._probe_once()) if self._found is None else self._found
 
     @property
     def constrains(self) -> bool:
@@ -140,14 +140,14 @@ class OpenAIEngine(BackgroundEngine[str]):
         return self._found.model if self._found else str(model)
 
     async def _await_abilities(self) -> Abilities:
-        return self._found or await self._loop.call(self._probe_once())
+        return await self._loop.call(self._probe_once()) if self._found is None else self._found
 
     async def _probe_once(self) -> Abilities:
         """Runs in the background loop, to which the lock belongs."""
         async with self._probing:
-            found = self._found or await self.retries.run(lambda: probe(self._http, *self._to_probe))
-            self._found = found
-            return found
+            if self._found is None:
+                self._found = await self.retries.run(lambda: probe(self._http, *self._to_probe))
+            return self._found
 
     # ── The interface ────────────────────────────────────────────────────────────────────────────
 
@@ -194,16 +194,22 @@ class OpenAIEngine(BackgroundEngine[str]):
         if path == "/completions":
             reply = as_chat(await self._http.post(path, data))
         elif request.on_text is None:
-            is_keyed = self._idempotency_keys and isinstance(request.prompt, Chat)
-            reply = await self._http.post(path, data, idempotency_key=body_key(data) if is_keyed else "")
+            reply = await self._http.post(path, data, idempotency_key=self._idempotency_key(request, data))
         else:
             reply = await collect_stream(self._http.events(path, data), request)
         return self._read(request, reply)
+
+    def _idempotency_key(self, request: Request, data: bytes) -> str:
+        if isinstance(request, SerialisedRequest):
+            return request.key
+        return body_key(data) if self._idempotency_keys and isinstance(request.prompt, Chat) else ""
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
     async def _encode(self, request: Request) -> tuple[str, bytes]:
         """Path and body. Raises PromptTooLong if the body is too large with the smallest images."""
+        if isinstance(request, SerialisedRequest):
+            return "/chat/completions", request.data
         abilities = None
         if isinstance(request.prompt, Conversation) or request.constraint is not None:
             abilities = await self._await_abilities()

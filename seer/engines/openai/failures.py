@@ -57,6 +57,12 @@ def error_of_status(status: int, message: str, *, body: str = "", wait_s: float 
     return RequestRefused(message)
 
 
+def is_refusal(status: int) -> bool:
+    """Whether a status rejects the request itself, whichever server answered."""
+    others = _TIMED_OUT | _CONFLICT | _UNUSABLE | {429}
+    return 400 <= status < 500 and status not in others
+
+
 def unusable(message: str) -> EngineUnavailable:
     """The error for a wrong key or address, with which no request can succeed."""
     error = EngineUnavailable(message, retryable=False)

@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from seer.engines.openai.failures import describe_error, error_of_status, retry_after
+from seer.engines.openai.failures import describe_error, error_of_status, is_refusal, retry_after
 from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError
 
 if TYPE_CHECKING:
     from pyreqwest.exceptions import PyreqwestError
+    from pyreqwest.http import Url
+    from pyreqwest.request import StreamRequest
     from pyreqwest.response import Response
 
 KEY_VARIABLES = ("SEER_API_KEY", "OPENAI_API_KEY")
@@ -56,6 +57,8 @@ class Http:
             raise InputError(MISSING) from None
 
         self.base_url, self.timeout_s = base_url.rstrip("/"), timeout_s
+        self._urls: dict[str, Url] = {}
+        """Parsed addresses by path: parsing one takes longer than all else that a request needs."""
         self._key = key
         try:
             if not base_url.startswith(("http://", "https://")):
@@ -76,32 +79,29 @@ class Http:
 
     async def get(self, path: str) -> Any:
         """The JSON at this path. Raises EngineError."""
-        async with self._sent("GET", path, None, "") as response:
-            return self._parsed(await self._body(response))
+        return await self._exchange(self._request("GET", path, None))
 
     async def post(self, path: str, body: Mapping[str, Any] | bytes, *, idempotency_key: str = "") -> Any:
         """The JSON reply to a body, which may be serialised already. Raises EngineError."""
-        async with self._sent("POST", path, body, idempotency_key) as response:
-            return self._parsed(await self._body(response))
+        return await self._exchange(self._request("POST", path, body, idempotency_key))
 
     async def events(self, path: str, body: Mapping[str, Any] | bytes) -> AsyncIterator[Any]:
         """The JSON events of a streamed reply. Raises EngineError, also for a stream that ends before [DONE]."""
-        async with self._sent("POST", path, body, "") as response:
-            if "text/event-stream" not in (response.get_header("content-type") or ""):
-                yield self._parsed(await self._body(response))
-                return
-            async for line in self._lines(response):
-                if not line.startswith(b"data:"):
-                    continue
-                data = line[5:].strip()
-                if data == b"[DONE]":
+        from pyreqwest.exceptions import PyreqwestError
+
+        try:
+            async with self._request("POST", path, body) as response:
+                if response.status >= 300:
+                    raise self._refusal(response, await self._body(response))
+                if "text/event-stream" not in (response.get_header("content-type") or ""):
+                    yield self._parsed(await self._body(response))
                     return
-                event = self._parsed(data)
-                if isinstance(event, Mapping) and event.get("error"):
-                    raise EngineError(
-                        self._clean(f"the server failed in mid-stream: {describe_error(event)}"), retryable=True
-                    )
-                yield event
+                async for data in self._event_data(response):
+                    if data == b"[DONE]":
+                        return
+                    yield self._event(data)
+        except PyreqwestError as error:
+            raise self._fault(error) from None
         raise EngineUnavailable("the server's stream broke off before its end")
 
     async def close(self) -> None:
@@ -110,30 +110,43 @@ class Http:
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────
 
-    @asynccontextmanager
-    async def _sent(
-        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, idempotency_key: str
-    ) -> AsyncIterator[Response]:
-        from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
-
-        # vLLM's own paths (tokenize, version) are next to /v1
-        url = self.base_url.removesuffix("/v1") + path[2:] if path.startswith("..") else self.base_url + path
-        request = self._client.request(method, url).timeout(timedelta(seconds=self.timeout_s))
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, idempotency_key: str = ""
+    ) -> StreamRequest:
+        request = self._client.request(method, self._url(path)).timeout(timedelta(seconds=self.timeout_s))
         if idempotency_key:
             request = request.header("Idempotency-Key", idempotency_key)
         if body is not None:
             request = request.body_bytes(body if isinstance(body, bytes) else json.dumps(body).encode())
+        return request.build_streamed()
+
+    async def _exchange(self, request: StreamRequest) -> Any:
+        """Send a request and return the JSON of its reply."""
+        from pyreqwest.exceptions import PyreqwestError
+
         try:
-            async with request.build_streamed() as response:
-                if response.status >= 300:
-                    raise self._refusal(response, await self._body(response))
-                yield response
-        except RequestTimeoutError:
-            raise EngineTimeout(f"{self.base_url} took longer than {self.timeout_s:g} s") from None
+            async with request as response:
+                data = await self._body(response)
         except PyreqwestError as error:
-            raise EngineUnavailable(
-                self._clean(f"{self.base_url} is not reachable or hung up: {_cause(error)}")
-            ) from None
+            raise self._fault(error) from None
+        if response.status >= 300:
+            raise self._refusal(response, data)
+        return self._parsed(data)
+
+    def _fault(self, error: PyreqwestError) -> EngineError:
+        """The error for a request without a whole reply."""
+        if isinstance(error, TimeoutError):
+            return EngineTimeout(f"{self.base_url} took longer than {self.timeout_s:g} s")
+        return EngineUnavailable(self._clean(f"{self.base_url} is not reachable or hung up: {_cause(error)}"))
+
+    def _url(self, path: str) -> Url:
+        """The address of a path. One that begins with ".." is next to /v1, as vLLM's own (tokenize, version) are."""
+        from pyreqwest.http import Url
+
+        if path not in self._urls:
+            base = self.base_url.removesuffix("/v1") if path.startswith("..") else self.base_url
+            self._urls[path] = Url(base + path.removeprefix(".."))
+        return self._urls[path]
 
     async def _body(self, response: Response) -> bytes:
         data = await response.body_reader.read(MAX_REPLY_BYTES + 1) or b""
@@ -141,15 +154,23 @@ class Http:
             raise self._too_large()
         return bytes(data)
 
-    async def _lines(self, response: Response) -> AsyncIterator[bytes]:
-        """The lines of a streamed body. Bytes are split, so no character is cut in two."""
+    async def _event_data(self, response: Response) -> AsyncIterator[bytes]:
+        """The data of each server-sent event. Bytes are split, so no character is cut in two."""
         rest = b""
         while (chunk := await response.body_reader.read_chunk()) is not None:
             *lines, rest = (rest + bytes(chunk)).split(b"\n")
             if len(rest) > MAX_REPLY_BYTES:
                 raise self._too_large()
             for line in lines:
-                yield line
+                if line.startswith(b"data:"):
+                    yield line[5:].strip()
+
+    def _event(self, data: bytes) -> Any:
+        """The JSON of an event. Raises EngineError for an event that reports one."""
+        event = self._parsed(data)
+        if isinstance(event, Mapping) and event.get("error"):
+            raise EngineError(self._clean(f"the server failed in mid-stream: {describe_error(event)}"), retryable=True)
+        return event
 
     def _too_large(self) -> EngineError:
         return EngineError(f"{self.base_url} sent a reply of more than {MAX_REPLY_BYTES >> 20} MiB")
@@ -169,7 +190,9 @@ class Http:
             reason = describe_error(json.loads(text))
         except (ValueError, RecursionError):
             reason = text
-        message = self._clean(f"{self.base_url} answered {status}: {reason}")
+        # A refusal is recorded with the request, so its text does not depend on the address.
+        server = "the server" if is_refusal(status) else self.base_url
+        message = self._clean(f"{server} answered {status}: {reason}")
         if status in (401, 403):
             message += f"; the key is read from {self._key.source} in the environment"
         wait_s = retry_after(response.get_header("retry-after"))

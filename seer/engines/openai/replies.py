@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from seer.engines.base import Completion, Parts
@@ -56,7 +57,7 @@ def read_choice(choice: Any) -> Choice:
     if isinstance(message.get("content"), list):
         message = {**message, "content": _joined(message["content"])}
     for key in ("content", "reasoning_content", "reasoning"):
-        if not isinstance(message.get(key), str | None):
+        if not isinstance(message.get(key), (str, NoneType)):
             raise EngineError(f"the server's reply holds {key} that is not text; Seer reads text replies")
     return message, str(choice.get("finish_reason") or "")
 

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seer.engines.base import Chat
 from seer.errors import InputError
 
 DOCUMENT_FIELD = "context"
@@ -30,12 +31,19 @@ def take_apart(prompt: str, record: Mapping[str, Any], field: str = DOCUMENT_FIE
     return document, f"{before.strip()}\n\n{after.strip()}".strip()
 
 
-def chat_of(document: str, question: str) -> list[dict[str, Any]]:
-    """Return one message with the document as a file, followed by the question.
+def chat_of(document: str, question: str) -> Chat:
+    """Return a chat of one message: the document, then the question."""
+    return Chat.of(document, question)
 
-    A file is always read as a document, while the server treats short texts as part of the conversation.
+
+def render_chat(chat: Chat, images: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Render a chat of `chat_of` for `seer serve`: the document as a file, and all text unchanged.
+
+    A file is always read as a document, while the server treats short texts as part of the conversation. No text needs
+    to be neutralised, because the server encodes it so that none of it becomes a control token.
     """
-    data = base64.b64encode(document.encode("utf-8", "replace")).decode()
+    document, question = chat.messages[0].content
+    data = base64.b64encode(str(document).encode("utf-8", "replace")).decode()
     file = {"filename": "document.txt", "file_data": f"data:text/plain;base64,{data}"}
     return [{"role": "user", "content": [{"type": "file", "file": file}, {"type": "text", "text": question}]}]
 

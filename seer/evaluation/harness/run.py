@@ -56,7 +56,7 @@ def run_harness(
     `include` is a folder with additional task files. `reasoning_tokens` are added to each task's own limit.
     `document_field` is the field of the records with the document.
     Raises ModelError if the harness is not installed, InputError if a task does not exist or has no documents or another
-    process writes to the folder, and TeacherError if no call to the server can succeed.
+    process writes to the folder, and EngineError if no call to the server can succeed.
     """
     try:
         from lm_eval import __version__, simple_evaluate

@@ -1,10 +1,10 @@
-"""Short answers out of long ones: the step that document-QA benchmarks take before they score.
+"""Short answers extracted from long ones: the step that document-QA benchmarks take before they score.
 
     report = extract_answers(records, "runs/mine", TeacherSpec(base_url=..., model=...))
 
-A model is asked, once for each answer, what short answer the reply holds. What it finds stands in RUN/short.jsonl, which
-`seer eval score --benchmark docqa` reads, every call in RUN/ledger.jsonl, so that none is made twice. Failed inputs stay
-failed; a reply in which nothing is found becomes a failed input, which counts 0.
+A model extracts the short answer of each prediction. The answers are written to RUN/short.jsonl, which
+`seer eval score --benchmark docqa` reads, and every call to RUN/ledger.jsonl, so that no call is made twice. Failed inputs
+stay failed; a prediction without a short answer becomes a failed input, which counts 0.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seer.errors import InputError
+from seer.engines.base import Chat
+from seer.errors import EngineError, InputError
 from seer.evaluation.benchmarks.docqa import DocQARecord, extraction_prompt, read_extraction
 from seer.evaluation.runs.score_docqa import read_docqa_predictions
 from seer.evaluation.scoring.short_answers import NOT_ANSWERABLE
+from seer.protocol.literals import CHAT_LITERALS
 from seer.storage import write_text
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
-from seer.teaching.teachers import Teacher, TeacherError, open_teacher
+from seer.teaching.teachers import Teacher, ends_run, open_teacher
 from seer.teaching.verdicts import strip_thinking
 
 SHORT_NAME = "short.jsonl"
@@ -32,7 +34,7 @@ LEDGER_NAME = "ledger.jsonl"
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """How many answers were made short. `num_unread`: replies of the model that name none, or failed calls."""
+    """Counts of an extraction. `num_unread`: replies of the model without a short answer, and failed calls."""
 
     num_answers: int
     num_failed_before: int
@@ -43,7 +45,8 @@ class ExtractionReport:
 def extract_answers(records: Sequence[DocQARecord], run: str | Path, spec: TeacherSpec) -> ExtractionReport:
     """Write the short answer of every prediction of a run.
 
-    Raises InputError (no run there, an input without a prediction), TeacherError (a teacher that cannot be used).
+    Raises InputError (no run there, an input without a prediction), ModelError (a package is
+    missing, or the model cannot be loaded), EngineError (a teacher with a wrong key or address).
     """
     folder = Path(run)
     if not folder.is_dir():
@@ -67,8 +70,8 @@ async def _extract_all(
     records: Sequence[DocQARecord], predictions: Mapping[str, str | None], spec: TeacherSpec, ledger: Ledger
 ) -> dict[str, str | None]:
     async with open_teacher(spec, ledger, Budget(), role="extract") as teacher:
-        asked = (_extract(record, predictions[record.id], teacher) for record in records)
-        found: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+        calls = (_extract(record, predictions[record.id], teacher) for record in records)
+        found: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
     for answer in found:
         if isinstance(answer, BaseException):
             raise answer
@@ -80,10 +83,10 @@ async def _extract(record: DocQARecord, prediction: str | None, teacher: Teacher
         return prediction
     prompt = extraction_prompt(record.question, prediction)
     try:
-        reply = await teacher.ask([{"role": "user", "content": prompt}])
-    except TeacherError as error:
-        if error.fatal:
+        reply = await teacher.ask(Chat.of(prompt))
+    except EngineError as error:
+        if ends_run(error):
             raise
         return None
-    said = None if reply.error else strip_thinking(reply.text)
-    return None if said is None else read_extraction(said)
+    visible = None if reply.error else strip_thinking(reply.text)
+    return None if visible is None else read_extraction(CHAT_LITERALS.restore(visible))

@@ -1,15 +1,15 @@
-"""Page labels for an evaluation set: which pages an answer needs, as the judge of `seer.teaching.relevance` says.
+"""Page labels for an evaluation set: the pages that each answer needs, found by the judge of `seer.teaching.relevance`.
 
     report = label_pages(records, TeacherSpec(base_url="http://127.0.0.1:8000/v1", model="judge"), "labels")
 
     OUT/
-      labels.jsonl    id, task, pages, num_pages: what `--labels` of other commands reads
+      labels.jsonl    id, task, pages, num_pages: the file for `--labels` of other commands
       labels.json     how they were made, and counts
-      ledger.jsonl    every finished call, so that none is made twice
+      ledger.jsonl    every finished call, so that no call is made twice
 
-The labels are written once everything was asked. Killed before that, the same command goes on at no cost for what the
-ledger holds. An input with an undecided page gets no label, since a guess would be taken for one: it is counted, and
-the reason kept. Page numbers hold for one page style, so they serve runs of that style only.
+The labels are written after the last call. If the command is killed before that, run it again: finished calls are read
+from the ledger. An input with an undecided page gets no label, because a guess would look like one; it is counted with
+its reason. Page numbers depend on the page style, so the labels serve runs of that style only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seer.errors import InputError
+from seer.errors import EngineError, InputError
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, bare_question, build_context
 from seer.schema import PageStyle
@@ -30,14 +30,14 @@ from seer.storage import write_json, write_text
 from seer.teaching.ledger import Budget, Ledger, Spending
 from seer.teaching.relevance import Agreement, judge_pages
 from seer.teaching.settings import TeacherSpec
-from seer.teaching.teachers import Teacher, TeacherError, open_teacher
+from seer.teaching.teachers import Teacher, ends_run, open_teacher
 
 LABELS_NAME = "labels.jsonl"
 COUNTS_NAME = "labels.json"
 LEDGER_NAME = "ledger.jsonl"
 MAX_RECORDS_AT_ONCE = 512
 RECORDS_PER_CALL_AT_ONCE = 2
-"""Enough documents laid out to keep the teacher busy, without holding them all."""
+"""Enough laid-out documents to keep the teacher busy, without holding all of them."""
 
 OnProgress = Callable[[int, int, int], None]
 """Called with the numbers of inputs judged, of all inputs, and of those that got no label."""
@@ -45,27 +45,27 @@ OnProgress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class PageLabel:
-    """The judge's word on one input. `pages` None: it got no label, for the `reason` given."""
+    """The judgement of one input. `pages` None: it got no label, for the given `reason`."""
 
     id: str
     task: str
     num_pages: int
     pages: tuple[int, ...] | None = None
     reason: str = ""
-    """no_answer, unparsed (no clear YES or NO, re-asks included), too_long (for the teacher), refused, failed (may pass)."""
+    """no_answer, unparsed (never a clear YES or NO), too_long (for the teacher), refused, failed (may pass)."""
     detail: str = ""
     notes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LabelReport:
-    """Every input's label, in the benchmark's order, and what they took."""
+    """Every input's label, in the benchmark's order, and the cost."""
 
     labels: Sequence[PageLabel]
     spent: Spending
     """Over all runs that share the folder."""
     agreement: Agreement | None = None
-    """With the reference labels, over the inputs that both have; None without a reference."""
+    """Agreement with the reference labels, over the inputs that both have; None without a reference."""
 
     @property
     def failed(self) -> list[PageLabel]:
@@ -114,9 +114,18 @@ def label_pages(
 ) -> LabelReport:
     """Judge every page of every record and write the labels to `out_dir`.
 
-    `reasks`: how often an unclear reply is asked for again. `reference`: labels by id, to count the agreement with.
+    Args:
+        records: The inputs.
+        spec: The teacher.
+        out_dir: The folder for labels and ledger.
+        benchmark: The records' benchmark.
+        style: Page style whose page numbers the labels use.
+        reasks: Further draws after an unclear reply.
+        reference: Other labels by id, to compare with.
+        on_progress: Called after every input.
+
     Raises InputError (no records, an id twice, an unknown style, another process at work there), ModelError (a package
-    is missing), TeacherError (a teacher that no call can succeed with).
+    is missing, or the model cannot be loaded), EngineError (a teacher with a wrong key or address).
     """
     from seer.rendering import resolve_style
 
@@ -142,9 +151,9 @@ def label_pages(
         if one.pages is None
     ]
     made = {"benchmark": benchmark.name, "model": spec.model, "temperature": spec.temperature, "reasks": reasks}
-    told = {**made, "style": page_style.model_dump(mode="json"), "counts": report.to_json(), "unlabelled": without}
+    summary = {**made, "style": page_style.model_dump(mode="json"), "counts": report.to_json(), "unlabelled": without}
     write_text(folder / LABELS_NAME, "".join(f"{line}\n" for line in lines))
-    write_json(folder / COUNTS_NAME, told)
+    write_json(folder / COUNTS_NAME, summary)
     return report
 
 
@@ -188,8 +197,8 @@ class _Judging:
         question = bare_question(task, record.input)
         try:
             judged = await judge_pages(teacher, question, record.answers, pages, self.reasks)
-        except TeacherError as error:
-            if error.fatal:
+        except EngineError as error:
+            if ends_run(error):
                 raise
             return PageLabel(record.id, record.task, len(pages), reason="failed", detail=str(error))
         return PageLabel(
@@ -207,11 +216,11 @@ def _check(records: Sequence[LongBenchRecord], reasks: int) -> None:
     if not records:
         raise InputError("there are no inputs to label; check the data folder, --tasks and --limit")
     if reasks < 0:
-        raise InputError(f"reasks is {reasks}; it must be at least 0")
+        raise InputError(f"reasks={reasks}: must be at least 0")
     repeated = [identifier for identifier, number in Counter(one.id for one in records).items() if number > 1]
     if repeated:
         raise InputError(
-            f"the id '{repeated[0]}' stands twice among the inputs; labels are kept by id, so ids must differ"
+            f"the id '{repeated[0]}' occurs twice among the inputs; labels are kept by id, so ids must differ"
         )
 
 

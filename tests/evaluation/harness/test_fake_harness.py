@@ -13,9 +13,8 @@ from fixtures.data.teacher_server import Say, serve
 from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
-from seer.errors import InputError, ModelError
+from seer.errors import EngineUnavailable, InputError, ModelError
 from seer.evaluation.harness.run import run_harness
-from seer.teaching.teachers import TeacherError
 
 RECORDS = [{"context": f"{n * n}\nis a square.", "question": f"Which, {n}?"} for n in range(4)]
 
@@ -96,7 +95,7 @@ def test_run_harness_counts_failed_request_as_empty_text(fake_harness, tmp_path)
 
 
 def test_run_harness_stops_at_unusable_server(fake_harness, tmp_path):
-    with serve(lambda body, n: Say(status=401)) as server, pytest.raises(TeacherError, match="401"):
+    with serve(lambda body, n: Say(status=401)) as server, pytest.raises(EngineUnavailable, match="401"):
         run_harness(server.base_url, ["small"], tmp_path)
     assert not (tmp_path / "results.json").exists()
 

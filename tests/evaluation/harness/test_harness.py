@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from seer.cli.eval.main import app
 from seer.errors import InputError
-from seer.evaluation.harness.chats import chat_of, cut_at_stops, sampling_of, take_apart
+from seer.evaluation.harness.chats import chat_of, cut_at_stops, render_chat, sampling_of, take_apart
 
 TASK = """
 task: small_lookup
@@ -51,7 +51,7 @@ def test_take_apart_rejects_record_without_document(record, message):
 
 @given(st.text(min_size=1), st.text())
 def test_chat_of_sends_document_unchanged(document, question):
-    (message,) = chat_of(document, question)
+    (message,) = render_chat(chat_of(document, question), {})
     file, text = message["content"]
     data = base64.b64decode(file["file"]["file_data"].partition(",")[2])
     assert data == document.encode("utf-8", "replace")

@@ -14,7 +14,7 @@ from data_pipeline.records import Sample
 from data_pipeline.steps.annotate import Relevance, TeacherJudge
 from data_pipeline.steps.paging import layout_pages
 from seer.cli.eval.main import app
-from seer.errors import ConfigError, InputError
+from seer.errors import ConfigError, EngineUnavailable, InputError
 from seer.evaluation.benchmarks.longbench import LongBenchRecord, read_data
 from seer.evaluation.files import read_predictions
 from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, LEDGER_NAME, label_pages
@@ -23,7 +23,7 @@ from seer.evaluation.scoring.pages import read_page_labels
 from seer.rendering import render_text, resolve_style
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
-from seer.teaching.teachers import TeacherError, open_teacher
+from seer.teaching.teachers import open_teacher
 
 FILLER = "".join(f"In the year {n} nothing at all was written down in the annals.\n" for n in range(400))
 
@@ -172,14 +172,14 @@ def test_label_numbers_pages_by_style(data, tmp_path):
 
 def test_label_rejects_wrong_key_and_invalid_input(data, tmp_path):
     with serve(lambda body, n: Say(status=401)) as server:
-        assert isinstance(run(data, tmp_path / "a", server).exception, TeacherError)
+        assert isinstance(run(data, tmp_path / "a", server).exception, EngineUnavailable)
         assert not (tmp_path / "a" / LABELS_NAME).exists()
         assert isinstance(run(data, tmp_path / "b", server, "--teacher-option", "concurency=2").exception, ConfigError)
         assert "style 'tiny' is unknown" in str(run(data, tmp_path / "b", server, "--style", "tiny").exception)
         with Ledger(_made(tmp_path / "c") / LEDGER_NAME):
             assert "another process" in str(run(data, tmp_path / "c", server).exception)
     records, _ = read_data(data)
-    with pytest.raises(InputError, match="'found' stands twice"):
+    with pytest.raises(InputError, match="'found' occurs twice"):
         label_pages([records[0], records[0]], TeacherSpec(model="m", base_url="http://127.0.0.1:9/v1"), tmp_path)
     with pytest.raises(InputError, match="no inputs to label"):
         label_pages(list[LongBenchRecord](), TeacherSpec(model="m"), tmp_path)
