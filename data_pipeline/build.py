@@ -197,8 +197,8 @@ def samples_at_once(config: BuildConfig) -> int:
 
 
 def config_digest(config: BuildConfig) -> str:
-    """Hash every setting except the output folder; builds with equal digests write equal bytes."""
-    return hashlib.sha256(config.model_dump_json(exclude={"out"}).encode()).hexdigest()[:16]
+    """Hash every setting except the output folder and the servers; builds with equal digests write equal bytes."""
+    return hashlib.sha256(config.model_dump_json(exclude={"out", "serve"}).encode()).hexdigest()[:16]
 
 
 def _finished(out: Path, digest: str, force: bool) -> BuildReport | None:

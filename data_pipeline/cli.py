@@ -41,6 +41,15 @@ def build(
     limit: Annotated[
         int, typer.Option(min=0, help="A pilot: read this many samples, divided like the sources' targets; 0: all.")
     ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, hours and money; send and write nothing.")
+    ] = False,
+    pilot: Annotated[
+        str, typer.Option(help="With --dry-run: a pilot's output folder, to measure instead of assume.")
+    ] = "",
+    assume: Annotated[
+        list[str] | None, typer.Option("--assume", help="With --dry-run: change an assumption, e.g. phase2=0.5.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting, e.g. reason.samples=4; may be repeated.")
@@ -53,6 +62,7 @@ def build(
 
     Example: seer-data build configs/data-paper.toml --set reason.samples=4 --out runs/other
     Example: seer-data build configs/data-paper.toml --limit 200 --out runs/pilot
+    Example: seer-data build configs/data-paper.toml --dry-run --pilot runs/pilot --assume usd_per_hour=6
     Example: seer-data build --input qa.jsonl --map question=q,context=text,evidence=quotes --out runs/data
 
     \f
@@ -66,6 +76,9 @@ def build(
         raise InputError(f"--runner {runner}: must be local or ray")
     settings = _settings(config, overrides or [], input, kind, map, split, judge, out)
     settings = pilot_of(settings, limit) if limit else settings
+    if dry_run:
+        _estimate(settings, pilot, assume or [], as_json)
+        return
     progress = ProgressLine(total_rows(settings.sources))
     chosen: Literal["local", "ray"] = "ray" if runner == "ray" else "local"
     try:
@@ -82,6 +95,13 @@ def build(
         print(f"{report.out / name}: {manifest.rows:,} trajectories, digest {manifest.digest[:12]}")
     if report.already_built:
         print("already built; pass --force to build it again")
+
+
+def _estimate(settings: BuildConfig, pilot: str, assume: list[str], as_json: bool) -> None:
+    from data_pipeline.estimate import estimate_build, parse_assumptions, read_pilot
+
+    estimate = estimate_build(settings, parse_assumptions(assume), read_pilot(pilot) if pilot else None)
+    print(json.dumps(estimate.as_json()) if as_json else estimate.table())
 
 
 def _settings(
@@ -124,6 +144,38 @@ def parse_map(text: str) -> dict[str, str]:
             raise InputError(f"--map '{part}': must be NAME=COLUMN with NAME one of {', '.join(MAPPABLE)}")
         columns[name] = column
     return columns
+
+
+@app.command("serve-teachers")
+def serve_teachers(
+    config: Annotated[str, typer.Argument(help="A TOML file; see configs/data-*.toml.", show_default=False)],
+    print_only: Annotated[bool, typer.Option("--print", help="Print the commands and start nothing.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting, e.g. serve.judge.gpus=1; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a vLLM server for each teacher of a configuration, with the context length that it needs.
+
+    The command ends when it is interrupted, or with an error when a server ends.
+
+    Example: seer-data serve-teachers configs/data-paper.toml
+    Example: seer-data serve-teachers configs/data-paper.toml --print
+
+    \f
+    Raises what `data_pipeline.serve.teacher_servers` and `run_servers` raise.
+    """
+    from data_pipeline.serve import run_servers, teacher_servers
+    from data_pipeline.settings import BuildConfig
+    from seer.config import load_config
+
+    servers = teacher_servers(load_config(BuildConfig, config, overrides or []))
+    if as_json:
+        print(json.dumps([{"roles": s.roles, "gpus": s.gpus, "command": s.command, "port": s.port} for s in servers]))
+    elif print_only:
+        print("\n".join(server.line for server in servers))
+    if not print_only and not as_json:
+        run_servers(servers)
 
 
 @app.command()

@@ -69,16 +69,17 @@ def _duration(seconds: float) -> str:
 
 def total_rows(sources: Sequence[SourceSpec]) -> int | None:
     """Return the number of rows of all sources, or None if counting any of them would be expensive."""
-    counts = [_rows_of(source) for source in sources]
+    # A limit counts samples and a target kept records, not rows.
+    counts = [None if source.limit or source.target else rows_of(source) for source in sources]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
-def _rows_of(source: SourceSpec) -> int | None:
+def rows_of(source: SourceSpec) -> int | None:
+    """Return the number of rows of a source, or None if counting them would be expensive."""
     path = Path(source.path)
-    if source.limit is not None or source.target is not None or not path.is_file():
-        # A limit counts samples and a target kept records, not rows. Folders and hub datasets would have to be read to be
-        # counted.
+    if not path.is_file():
+        # Folders and hub datasets would have to be read to be counted.
         return None
     if path.suffix in (".jsonl", ".ndjson"):
         with path.open("rb") as file:

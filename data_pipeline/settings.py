@@ -153,6 +153,24 @@ class BudgetSpec(Record):
     rejects the others with the reason `budget`."""
 
 
+class ServerSpec(Record):
+    """How `seer-data serve-teachers` starts the server of a teacher. A build does not depend on it."""
+
+    gpus: str = ""
+    """The GPUs that the server sees, e.g. `0` or `0,1`. If empty, it sees all."""
+    context_tokens: int = Field(0, ge=0)
+    """Context length. A longer request is refused, and its record rejected. 0: the model's own."""
+    args: tuple[str, ...] = ()
+    """Further arguments of `vllm serve`."""
+
+
+class ServeSpec(Record):
+    """The servers of the two teachers."""
+
+    judge: ServerSpec = ServerSpec()
+    reason: ServerSpec = ServerSpec()
+
+
 class BuildConfig(Record):
     """The complete configuration of a build."""
 
@@ -185,6 +203,7 @@ class BuildConfig(Record):
     reason: ReasonSpec = ReasonSpec()
     assemble: AssembleSpec = AssembleSpec()
     budget: BudgetSpec = BudgetSpec()
+    serve: ServeSpec = ServeSpec()
 
     @model_validator(mode="after")
     def _labels_differ(self) -> BuildConfig:

@@ -244,6 +244,7 @@ RULES: dict[str, Rule] = {
         *("--set", 'tokenizer="path/to/checkpoint"'),
     ),
     "seer-data sources": runs(),
+    "seer-data serve-teachers": runs("--print"),
     "seer-data guard": runs(),
     "seer-data verify": runs(),
     "seer-data stats": runs(),
