@@ -53,6 +53,7 @@ class TeacherServer:
 
     @property
     def health_url(self) -> str:
+        """The address that responds with status 200 once the model is loaded."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/health"
 
