@@ -17,9 +17,11 @@ def check(
 ) -> None:
     """Check that a checkpoint works with Seer: control and stop tokens, chat template, image processor and positions.
 
+    A note says what a stock checkpoint lacks and Seer supplies itself, such as the chat template and the stop tokens.
+
     Example: seer check path/to/checkpoint
 
-    Exit codes: 0 all checks passed, 2 a check failed.
+    Exit codes: 0 the checkpoint can be used, perhaps with notes; 2 a check failed.
     """
     from seer.models.checks import check_model
 
@@ -27,9 +29,9 @@ def check(
     for result in check_model(model, weights=weights):
         results.append(result)
         if not as_json:
-            typer.echo(f"{'ok  ' if result.ok else 'FAIL'}  {result.name}: {result.detail}")
+            typer.echo(f"{result.status:<4}  {result.name}: {result.detail}")
     if as_json:
-        checks = [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in results]
+        checks = [{"name": one.name, "ok": one.ok, "note": one.note, "detail": one.detail} for one in results]
         typer.echo(json.dumps({"model": model, "ok": all(one.ok for one in results), "checks": checks}))
     if not all(result.ok for result in results):
         raise typer.Exit(2)

@@ -1,7 +1,11 @@
 """Checks whether a checkpoint works with Seer. Each check covers one fault that occurs in practice.
 
     for check in check_model("path/to/checkpoint"):
-        print(check.ok, check.name, check.detail)
+        print(check.status, check.name, check.detail)
+
+A check fails only if Seer cannot use the checkpoint. A stock checkpoint of the family, which Seer did not save, has another
+chat template and other stop tokens. Seer's engines supply both themselves, so these checks pass with a note for other
+programs.
 
 Most checks need no weights. `weights=True` also loads the model and compares its positions with those of transformers.
 """
@@ -34,7 +38,14 @@ class Check:
     name: str
     ok: bool
     detail: str
-    """What was found, and what to change if the check failed."""
+    """What was found, and what to change if the check failed or has a note."""
+    note: bool = False
+    """Seer supplies itself what the checkpoint lacks. Another program that uses the folder may need a change."""
+
+    @property
+    def status(self) -> str:
+        """`ok`, `note` or `FAIL`."""
+        return "FAIL" if not self.ok else "note" if self.note else "ok"
 
 
 def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
@@ -45,9 +56,13 @@ def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
     try:
         folder = check_folder(path)
         yield Check("folder", True, "configuration, tokenizer, processor settings and weights are present")
-        encoder, tokenizer, _ = load_encoder(folder)
     except SeerError as error:
         yield Check("folder", False, str(error))
+        return
+    try:
+        encoder, tokenizer, _ = load_encoder(folder)
+    except SeerError as error:
+        yield Check("encoder", False, str(error))
         return
     ids = ", ".join(f"{name}={token_id}" for name, token_id in encoder.control_ids.items())
     yield Check("control tokens", True, f"each a single token: {ids}")
@@ -63,6 +78,8 @@ def check_model(path: str | Path, *, weights: bool = False) -> Iterator[Check]:
     for name, check in checks:
         try:
             yield Check(name, True, check())
+        except _Supplied as error:
+            yield Check(name, True, str(error), note=True)
         # A broken file can raise any of these; the other checks still run.
         except (_Unfit, SeerError, OSError, ValueError, KeyError, TypeError, ImportError) as error:
             yield Check(name, False, str(error) or type(error).__name__)
@@ -72,18 +89,26 @@ class _Unfit(Exception):
     """Raised inside a check that found a fault."""
 
 
+class _Supplied(Exception):
+    """Raised inside a check that found something missing or different which Seer supplies itself."""
+
+
 def _configuration(folder: Path, encoder: Encoder) -> str:
     """Compare image token ids with the tokenizer, and head_dim with the hidden size."""
-    config = read_json(folder / "config.json")
+    from transformers import Glm4vConfig
+
+    config, defaults = read_json(folder / "config.json"), Glm4vConfig()
     expected = {
         "image_token_id": CONTROL.image,
         "image_start_token_id": CONTROL.begin_image,
         "image_end_token_id": CONTROL.end_image,
     }
     for key, name in expected.items():
-        if config.get(key) != encoder.control(name):
+        # transformers uses the ids of the large models for keys that a stock configuration does not have.
+        value = config.get(key, getattr(defaults, key))
+        if value != encoder.control(name):
             raise _Unfit(
-                f"config.json has {key}={config.get(key)}, but the tokenizer's {name} is {encoder.control(name)}; set it to "
+                f"config.json has {key}={value}, but the tokenizer's {name} is {encoder.control(name)}; set it to "
                 "the tokenizer's id"
             )
     text = config.get("text_config", config)
@@ -97,19 +122,18 @@ def _configuration(folder: Path, encoder: Encoder) -> str:
 
 
 def _stop_tokens(folder: Path, encoder: Encoder) -> str:
-    """Generation must stop at the user marker and not at the observation marker."""
+    """Note stops that differ from Seer's: the user marker ends a turn, and the observation marker does not."""
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.is_file() else None
     stops = [eos] if isinstance(eos, int) else list(eos or [])
+    ours = f"Seer's engines use their own stops; for other programs, set eos_token_id to {list(encoder.stop_ids)}"
     if encoder.control(CONTROL.observation) in stops:
-        raise _Unfit(
-            f"generation_config.json stops at {CONTROL.observation} ({encoder.control(CONTROL.observation)}): the model must "
-            f"continue after the tool result; set eos_token_id to {list(encoder.stop_ids)}"
+        raise _Supplied(
+            f"generation_config.json stops at {CONTROL.observation} ({encoder.control(CONTROL.observation)}), but the model "
+            f"must continue after the tool result. {ours}"
         )
     if encoder.control(CONTROL.user) not in stops:
-        raise _Unfit(
-            f"generation_config.json does not stop at {CONTROL.user}; set eos_token_id to {list(encoder.stop_ids)}"
-        )
+        raise _Supplied(f"generation_config.json does not stop at {CONTROL.user}. {ours}")
     return f"eos_token_id {stops}"
 
 
@@ -135,16 +159,26 @@ def _messages() -> list[dict[str, Any]]:
     return [{"role": "user", "content": [*content, {"type": "text", "text": f"\nQuery: {_QUESTION}"}]}]
 
 
-def _chat_template(tokenizer: Any) -> str:
-    """The chat template must render Seer's prompt, tool calls and observations."""
-    text = tokenizer.apply_chat_template(_messages(), add_generation_prompt=True, tokenize=False)
+def _prompt_text() -> str:
+    """The prompt of the checks as Seer writes it."""
     image = f"{CONTROL.begin_image}{CONTROL.image}{CONTROL.end_image}"
     labels = "".join(f"[Image {page}]{image}" for page in _SIZES)
-    expected = f"{CONTROL.mask}{CONTROL.start}{CONTROL.user}\n{labels}\nQuery: {_QUESTION}{CONTROL.assistant}\n"
+    return f"{CONTROL.mask}{CONTROL.start}{CONTROL.user}\n{labels}\nQuery: {_QUESTION}{CONTROL.assistant}\n"
+
+
+_OWN_PROMPTS = (
+    "Seer's engines write their prompts without the template. For a stock server, save the checkpoint again with "
+    "seer.models.checkpoint.save. Seer's training saves its own template, so this checkpoint is probably not trained to "
+    "select pages: `seer-train run` trains it"
+)
+
+
+def _chat_template(tokenizer: Any) -> str:
+    """Note a chat template that does not render Seer's prompt, tool calls and observations."""
+    text, expected = _render(tokenizer, _messages()), _prompt_text()
     if text != expected:
-        raise _Unfit(
-            f"the template renders a three-image chat as {text!r}, but Seer's prompt is {expected!r}; Seer's own engines do "
-            "not use the template, but a stock server does: save the checkpoint again with seer.models.checkpoint.save"
+        raise _Supplied(
+            f"the template renders a three-image chat as {text!r:.400}, but Seer's prompt is {expected!r}. {_OWN_PROMPTS}"
         )
     with_call = [
         *_messages(),
@@ -156,12 +190,20 @@ def _chat_template(tokenizer: Any) -> str:
         {"role": "tool", "content": "Text from image 1: x"},
     ]
     # The template must also render a tool call and its result, which clients send back as messages.
-    text = tokenizer.apply_chat_template(with_call, add_generation_prompt=True, tokenize=False)
+    text = _render(tokenizer, with_call)
     if "Text from image 1" not in text or text.count(CONTROL.assistant) != 1:
-        raise _Unfit(
-            "the template loses tool calls or observations; save the checkpoint again with seer.models.checkpoint.save"
-        )
+        raise _Supplied(f"the template loses tool calls or observations. {_OWN_PROMPTS}")
     return "images follow their labels; tool calls and observations are kept"
+
+
+def _render(tokenizer: Any, messages: list[dict[str, Any]]) -> str:
+    """Render messages with the checkpoint's template."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise _Supplied(f"the checkpoint has no chat template. {_OWN_PROMPTS}")
+    try:
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    except Exception as error:  # a template is a program of the checkpoint and raises errors of its own
+        raise _Supplied(f"the template does not render a chat with images ({error!s:.200}). {_OWN_PROMPTS}") from error
 
 
 def _processor(folder: Path, encoder: Encoder) -> str:
@@ -170,9 +212,8 @@ def _processor(folder: Path, encoder: Encoder) -> str:
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
-    text = processor.apply_chat_template(_messages(), add_generation_prompt=True, tokenize=False)
     images = [Image.new("L", size, 255) for size in _SIZES.values()]
-    theirs = processor(text=[text], images=images, return_tensors="np")
+    theirs = processor(text=[_prompt_text()], images=images, return_tensors="np")
     ours = encoder.encode([_PROMPT], _SIZES)
     if "mm_token_type_ids" not in theirs:
         raise _Unfit(
@@ -188,8 +229,8 @@ def _processor(folder: Path, encoder: Encoder) -> str:
         )
     if not np.array_equal(theirs["input_ids"][0], ours.ids):
         raise _Unfit(
-            "the processor's ids differ from Seer's for the same prompt; save the checkpoint again with "
-            "seer.models.checkpoint.save"
+            "the processor's ids differ from Seer's for the same prompt; use the tokenizer files of the original checkpoint, or "
+            "save it again with seer.models.checkpoint.save"
         )
     return f"{counted} placeholders, as predicted; ids equal Seer's; mm_token_type_ids present"
 
