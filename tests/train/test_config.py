@@ -44,6 +44,10 @@ TRAINING = sorted(
         ({"stop": {"metric": "exact/call"}}, "needs figures"),
         ({"data": {"sets": [{"path": "a", "samples_per_step": 3}]}}, 'belongs to data.mixing = "step"'),
         ({"data": {"sets": []}}, "data.sets"),
+        (
+            {"evaluation": {"generate_samples": 2}},
+            "evaluation.generate_samples needs data.held_out and checkpoint.export = true",
+        ),
     ],
 )
 def test_config_rejects_bad_settings_with_a_remedy(sections: dict, message: str) -> None:

@@ -156,3 +156,26 @@ def test_plan_workload_is_within_15_percent_of_measured_peak(
     workload = Workload(batch.num_tokens, batch.num_vision_tokens, len(batch.targets_N))
     planned = plan_workload(tiny_checkpoint().model.config, settings, workload, gpus=1)
     assert planned.peak_bytes / measured == pytest.approx(1, abs=0.15), (planned.parts, measured)
+
+
+def test_show_lists_single_changes_that_fit(tmp_path: Path, capsys) -> None:
+    glm, source = model_shape(str(CONFIGS / "none"))
+    settings = load_config(TrainConfig, CONFIGS / "seer-9b.toml")
+    load = {"vision_tokens": None, "supervised_tokens": 1024}
+    others = alternatives(glm, settings, gpus=2, gpu_gib=60, **load)
+    assert others
+    show(as_record(plan_memory(glm, settings, gpus=2, **load), settings, gpus=2, gpu_gib=60), source, others)
+    printed = capsys.readouterr().out
+    assert "single changes that fit:" in printed
+    assert all(
+        f"{other.change}: {other.plan.peak_bytes / 2**30:.1f} GiB, {other.verdict}" in printed for other in others
+    )
+
+
+def test_measure_shape_counts_frozen_embeddings() -> None:
+    glm, _ = model_shape(str(tiny_base()))
+    shapes = [
+        plan_memory(glm, config("x", model={"freeze_embeddings": frozen}), gpus=1).shape for frozen in (False, True)
+    ]
+    assert shapes[0].total == shapes[1].total
+    assert shapes[1].frozen - shapes[0].frozen == glm.text_config.vocab_size * glm.text_config.hidden_size

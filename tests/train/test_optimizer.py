@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from seer.errors import ConfigError
 from train.config import OptimizerConfig
-from train.optimizer import Muon, build_optimizer, orthogonalised
+from train.optimizer import AdamWBf16States, Muon, build_optimizer, orthogonalised, set_learning_rate
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 8, 40), (2, 40, 8)])
@@ -75,3 +80,45 @@ def test_build_optimizer_every_kind_learns(kind: str) -> None:
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.1 * losses[0]
+
+
+# ── Rejected configurations ──────────────────────────────────────────────────────────────────────
+
+
+def test_build_optimizer_rejects_a_model_without_trainable_parameters() -> None:
+    model = Small().requires_grad_(False)
+    with pytest.raises(ConfigError, match=r"every parameter is frozen: unfreeze a part .*model.freeze_vision"):
+        build_optimizer(model, OptimizerConfig())
+
+
+@pytest.mark.parametrize("kind", ["adamw_8bit", "adamw_stochastic"])
+def test_build_optimizer_without_torchao_names_the_command_that_installs_it(kind: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(ConfigError, match=rf"optimizer.kind = \"{kind}\" needs torchao: pip install 'seer-vlm\[gpu\]'"):
+        build_optimizer(Small(), OptimizerConfig(kind=kind))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("adamw_8bit", "AdamW8bit"), ("adamw_stochastic", "_AdamW")])
+def test_build_optimizer_gives_torchao_the_groups_and_settings(kind: str, name: str, monkeypatch) -> None:
+    received: dict[str, Any] = {}
+    fake = types.ModuleType("torchao")
+    fake.optim = types.SimpleNamespace(**{name: lambda groups, **options: received.update(groups=groups, **options)})
+    monkeypatch.setitem(sys.modules, "torchao", fake)
+    build_optimizer(Small(), OptimizerConfig(kind=kind, lr=0.5, weight_decay=0.25))
+    assert [group["weight_decay"] for group in received["groups"]] == [0.25, 0.0]
+    assert received["lr"] == 0.5
+    assert received.get("bf16_stochastic_round", False) is (kind == "adamw_stochastic")
+
+
+def test_adamw_bf16_states_rejects_a_second_moment_that_never_decays() -> None:
+    with pytest.raises(ConfigError, match="beta2 = 0.999: must be at most 0.99 for bf16 moments; lower it"):
+        AdamWBf16States(Small().parameters(), lr=1e-3, betas=(0.9, 0.999))
+
+
+def test_set_learning_rate_changes_numbers_and_tensors_in_place() -> None:
+    optimizer = build_optimizer(Small(), OptimizerConfig(lr=1.0))
+    on_device = torch.tensor(1.0)
+    optimizer.param_groups[0]["lr"] = on_device
+    set_learning_rate(optimizer, 0.25)
+    assert on_device.item() == 0.25
+    assert [float(group["lr"]) for group in optimizer.param_groups] == [0.25, 0.25]

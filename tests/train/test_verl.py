@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from train_fakes import samples, tiny_base, tiny_checkpoint, trajectories
 
 from seer.errors import ConfigError, InputError
 from seer.schema import LossClass
-from train.adapters.verl import SeerDataset, estimate_flops, float_patches, input_embeds
+from train.adapters.verl import SeerDataset, estimate_flops, float_patches, input_embeds, patch, processor_geometry
 from train.config import LossWeights, ModelConfig
 from train.data.collate import collate
 from train.model.glm4v import prepare
@@ -209,3 +210,25 @@ def test_verl_config_composes_over_the_defaults_of_verl() -> None:
     assert ours.data.custom_cls.name == "SeerDataset"
     assert ours.optim.lr == 3e-6
     assert ours.model.external_lib == "train.adapters.verl"
+
+
+def test_patch_replaces_the_embeddings_and_the_estimator_of_glm4v_only() -> None:
+    estimators = {"glm4v": None, "qwen2_vl": "theirs"}
+    modules = {"glm4v": SimpleNamespace(), "flops_counter": SimpleNamespace(ESTIMATE_FUNC=estimators)}
+    patch(modules)
+    assert modules["glm4v"]._get_input_embeds is input_embeds
+    assert estimators == {"glm4v": estimate_flops, "qwen2_vl": "theirs"}
+
+
+def test_processor_geometry_without_a_processor_says_what_the_checkpoint_needs() -> None:
+    with pytest.raises(
+        ConfigError, match="needs the model's processor, got none; use a checkpoint folder with a prepro"
+    ):
+        processor_geometry(None)
+
+
+@pytest.mark.parametrize("given", ["pixel_values_videos", "video_grid_thw"])
+def test_input_embeds_rejects_videos(given: str) -> None:
+    ids = torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(InputError, match="the batch has videos, which are not supported; give page images"):
+        input_embeds(tiny_checkpoint().model.model, ids, **{given: torch.zeros(1, 3)})
