@@ -142,7 +142,11 @@ class SelectCall:
 
 @dataclass(frozen=True)
 class JsonSchema:
-    """Constrain the answer to JSON that fits a schema. Engines that cannot constrain read the reply tolerantly."""
+    """Constrain the answer to JSON that fits a schema.
+
+    An engine that cannot constrain reduces the reply to the object in it that fits (`seer.engines.json_reply`). If it
+    holds none, the reply is unchanged, and the caller decides.
+    """
 
     schema: str
     """The JSON schema as a JSON text, so that requests can be compared and hashed."""

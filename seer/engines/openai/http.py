@@ -156,14 +156,19 @@ class Http:
 
     async def _event_data(self, response: Response) -> AsyncIterator[bytes]:
         """The data of each server-sent event. Bytes are split, so no character is cut in two."""
-        rest = b""
+        unfinished = bytearray()
         while (chunk := await response.body_reader.read_chunk()) is not None:
-            *lines, rest = (rest + bytes(chunk)).split(b"\n")
-            if len(rest) > MAX_REPLY_BYTES:
+            first, *others = bytes(chunk).split(b"\n")
+            unfinished += first  # in place: joining a long line chunk by chunk would take quadratic time
+            if len(unfinished) > MAX_REPLY_BYTES:
                 raise self._too_large()
-            for line in lines:
-                if line.startswith(b"data:"):
-                    yield line[5:].strip()
+            for line in others:
+                if unfinished.startswith(b"data:"):
+                    yield bytes(unfinished[5:]).strip()
+                unfinished = bytearray(line)
+        # some servers end their last line without a newline
+        if unfinished.startswith(b"data:"):
+            yield bytes(unfinished[5:]).strip()
 
     def _event(self, data: bytes) -> Any:
         """The JSON of an event. Raises EngineError for an event that reports one."""

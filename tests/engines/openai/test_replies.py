@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+
 import pytest
 from openai_fakes import CALL, DOCUMENT, FREE, PAGES, PROMPT, engine_for
 from serving_fakes import Say
 
-from seer.engines.base import Conversation, Request, Sampling, split_reasoning
+from seer.engines.base import Chat, Conversation, Request, Sampling, split_reasoning
+from seer.engines.openai.engine import OpenAIEngine
+from seer.errors import EngineUnavailable
 from seer.protocol.call import parse_call_text, render_call
 from seer.protocol.literals import neutralise
 from seer.reading.reader import Reader
@@ -87,6 +93,54 @@ def test_stream_passes_separate_reasoning_as_thinking(key):
         (said,) = engine.generate([request])
     assert pieces == ["<think>", "so", "</think>", "42"]
     assert said.raw == "<think>so</think>42"
+
+
+STREAM = 'data: {"choices": [{"delta": {"content": "Größe 是"}, "finish_reason": "stop"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    "ending", ["data: [DONE]\n\n", "data: [DONE]", "data: [DONE]\r\n\r\n", ": comment\ndata:[DONE]"]
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_stream_in_any_line_ending_is_read(ending, newline):
+    raw = (STREAM.replace("\n", newline) + ending).encode()
+    say = Say(raw=raw, headers={"Content-Type": "text/event-stream"})
+    pieces: list[str] = []
+    with engine_for(lambda body, n: say) as (engine, _):
+        (answer,) = engine.generate([Request(Conversation(PROMPT, PAGES), "s", on_text=pieces.append)])
+    assert (answer.raw, "".join(pieces)) == ("Größe 是", "Größe 是")
+
+
+def test_stream_without_done_is_a_failure():
+    say = Say(raw=STREAM.encode(), headers={"Content-Type": "text/event-stream"})
+    with engine_for(lambda body, n: say, attempts=1) as (engine, _):
+        (failed,) = engine.generate([Request(Conversation(PROMPT, PAGES), "s", on_text=print)])
+    assert isinstance(failed.error, EngineUnavailable) and "broke off" in str(failed.error)
+    assert not failed.retryable  # its text was passed on
+
+
+def test_characters_cut_by_network_packets_stay_whole():
+    raw = (STREAM + "data: [DONE]\n\n").encode()
+
+    def serve_bytes(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            for byte in raw:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.0005)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve_bytes, args=(listener,))
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        engine = OpenAIEngine(address, "m", check_at_start=False, attempts=1)
+        (answer,) = engine.generate([Request(Chat.of("?"), "s", on_text=print)])
+        engine.close()
+        thread.join()
+    assert answer.text == "Größe 是"
 
 
 def test_server_that_does_not_stream_is_read():
