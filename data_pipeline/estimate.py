@@ -30,14 +30,17 @@ from data_pipeline.steps.annotate import answer_spans, evidence_pages
 from data_pipeline.steps.lengths import LengthLimit
 from data_pipeline.steps.paging import Paginate, layout_pages, pages_overlapping
 from data_pipeline.steps.process import LEDGER_NAME
-from data_pipeline.steps.prompts import reason_messages
+from data_pipeline.steps.prompts import reason_chat
+from seer.engines.base import Chat
 from seer.errors import ConfigError, InputError
 from seer.models.counting import TextCounter, load_counter
 from seer.rendering import resolve_style
 from seer.teaching.settings import TeacherSpec
-from seer.teaching.verdicts import Message, judge_messages
+from seer.teaching.verdicts import judge_chat
 
 ROLES = ("judge", "reason")
+TOKENS_PER_MESSAGE = 4
+"""Tokens of a chat template around each message, about."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +195,8 @@ class _Reader:
             samples += [item] if isinstance(item, Sample) else []
         return samples, rejected
 
-    def tokens(self, messages: Sequence[Message]) -> int:
-        return sum(self.counter.count(message["content"]) + 4 for message in messages)
+    def tokens(self, chat: Chat) -> int:
+        return sum(self.counter.count(message.text) + TOKENS_PER_MESSAGE for message in chat.messages)
 
     def admitted_pages(self, sample: Sample) -> Sequence[PageSpan] | None:
         """Return the pages of a sample, or None if it is rejected before it is judged."""
@@ -209,7 +212,7 @@ class _Reader:
     def judge_work(self, sample: Sample, pages: Sequence[PageSpan]) -> Work:
         # Pages with equal text are one call.
         texts = {sample.context[page.start : page.end] for page in pages}
-        prompts = [judge_messages(sample.question, sample.answers, text) for text in sorted(texts)]
+        prompts = [judge_chat(sample.question, sample.answers, text) for text in sorted(texts)]
         return Work(len(prompts), sum(map(self.tokens, prompts)))
 
     def reason_work(self, sample: Sample, pages: Sequence[PageSpan]) -> Work | None:
@@ -226,7 +229,7 @@ class _Reader:
         by_number = {page.number: page for page in pages}
         selected = [(n, sample.context[by_number[n].start : by_number[n].end]) for n in relevant]
         words = SUMMARY_WORDS.get(sample.task, 0)
-        prompt = reason_messages(posed_question(sample), sample.kind, sample.context, selected, words)
+        prompt = reason_chat(posed_question(sample), sample.kind, sample.context, selected, words)
         return Work(1, self.tokens(prompt))
 
 
