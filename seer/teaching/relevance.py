@@ -21,6 +21,7 @@ from seer.teaching.teachers import Teacher
 from seer.teaching.verdicts import judge_chat, parse_verdict
 
 Problem = Literal["unparsed", "refused", "too_long"]
+# Ledgers of earlier versions hold the text of a refusal, but not its kind.
 _TOO_LONG = re.compile(r"context length|context window|maximum length|max_model_len|too (long|large|many tokens)", re.I)
 
 
@@ -66,10 +67,12 @@ async def judge_pages(
     """
     calls = [judge_page(teacher, question, answers, text, reasks) for text in page_texts]
     verdicts: list[PageVerdict] = []
+    # With return_exceptions, the calls of the other pages finish and reach the ledger before an error is raised.
     for verdict in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(verdict, BaseException):
             raise verdict
         verdicts.append(verdict)
+    # The replies of all pages count, also if one of them stays undecided.
     notes: Counter[str] = Counter()
     for verdict in verdicts:
         notes.update(verdict.notes)

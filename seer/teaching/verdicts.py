@@ -31,6 +31,7 @@ def judge_chat(question: str, answers: Sequence[str], page_text: str) -> Chat:
     return Chat.of(user, system=_JUDGE_SYSTEM)
 
 
+# Possessive quantifiers (`*+`) keep the patterns linear on replies that repeat a beginning without an end.
 _YES_WORDS, _NO_WORDS = r"yes|是(?!否)的?|需要|必要|necessary", r"no|否|不是|不需要|不必要|not necessary|unnecessary"
 _LEADING = re.compile(
     rf"(?:answer|verdict|final answer|答案|结论|回答)?\W*(?:(?P<no>{_NO_WORDS})|(?P<yes>{_YES_WORDS}))(?![a-z])", re.I
@@ -58,6 +59,7 @@ def parse_verdict(text: str, finish: str = "stop") -> Verdict:
     for match in _CONCLUDING.finditer(visible):
         found.add("no" if match["no"] else "yes")
     found.update(match["word"].lower() for match in _SHOUTED.finditer(visible))
+    # Two verdicts that differ are not weighed against each other, because that would be a guess.
     if len(found) > 1:
         return "contradictory"
     if found:

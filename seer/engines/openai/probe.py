@@ -112,6 +112,7 @@ async def _structure(http: Http, model: str, ids: Mapping[str, int]) -> Structur
         text = await _tried(http, model, fields)
         if text is not None and not parse_call_text(_until_closed(text), (7,), 1).deviations:
             return "structural_tag"
+    # Without a grammar, a schema still keeps the pages in range.
     schema = {"name": "select_call", "strict": True, "schema": call_schema((7,), 1)}
     text = await _tried(http, model, {"response_format": {"type": "json_schema", "json_schema": schema}})
     if text is not None:
@@ -160,6 +161,7 @@ async def _continuation(http: Http, model: str, ids: Mapping[str, int]) -> Conti
         if error.retryable:
             raise
         return "assistant"
+    # The rendered chat must hold the call and the observation inside one assistant turn.
     tokens = reply.get("tokens") if isinstance(reply, Mapping) else None
     counted = tokens if isinstance(tokens, list) else []
     carried = [counted.count(ids[name]) for name in (CONTROL.assistant, CONTROL.open_call, CONTROL.observation)]

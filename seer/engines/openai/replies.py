@@ -54,6 +54,7 @@ def read_choice(choice: Any) -> Choice:
         message = choice["delta"] if "delta" in choice else choice.get("message")
     if not isinstance(message, Mapping):
         raise EngineError(_NO_MESSAGE, retryable=True)
+    # Some servers send the content in parts, as messages of a request may have them.
     if isinstance(message.get("content"), list):
         message = {**message, "content": _joined(message["content"])}
     for key in ("content", "reasoning_content", "reasoning"):
@@ -94,6 +95,7 @@ def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> C
     sample = Completion(parts, None, "length" if finish == "length" else "stop")
     if schema is None or (found := read_json(sample.text, schema)) is None or found == sample.text:
         return sample
+    # The thinking is kept: only the answer is reduced.
     thinking = ((CONTROL.open_think, ""), ("", sample.reasoning), (CONTROL.close_think, ""))
     return replace(sample, parts=(*(thinking if sample.reasoning else ()), ("", found)))
 
@@ -116,6 +118,7 @@ def read_call(text: str, tool_calls: Any = None) -> Parts:
         return ((CONTROL.open_call, ""), ("", _call_body(tool_calls)), (CONTROL.close_call, ""))
     if CONTROL.open_call in text:
         return _parts(text, GLM_LITERALS)
+    # A call has no nested braces, and a pattern without nesting takes linear time on any reply.
     match = next((braced for braced in _BRACED.finditer(text) if '"indices"' in braced[0]), None)
     if match is None:
         return _parts(text, GLM_LITERALS)

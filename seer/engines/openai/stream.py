@@ -29,6 +29,7 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
         async for event in events:
             if not isinstance(event, Mapping):
                 raise EngineError("the server's stream holds an event that is not a JSON object", retryable=True)
+            # The usage arrives in the last event, which has no choices.
             usage = event.get("usage") or usage
             if not event.get("choices"):
                 continue
@@ -76,6 +77,7 @@ class TagStream:
                 self._in_reasoning = False
                 self._control(CONTROL.close_think)
             self._kept += text
+            # Every spelling begins with "<" or "[". One that is still open, and not yet too long, may become a tag.
             last = max(self._kept.rfind("<"), self._kept.rfind("["))
             undecided = last >= 0 and len(self._kept) - last < MAX_LITERAL_CHARS and ">" not in self._kept[last:]
             cut = last if undecided else len(self._kept)
