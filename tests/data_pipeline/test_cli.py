@@ -321,3 +321,46 @@ def test_export_escapes_placeholders_and_control_tokens(
     assert "<video>" not in answer
     assert "<tool_call>" not in answer
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "set"]
+
+
+def test_stats_of_a_file_that_is_no_statistics_names_it_and_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "stats.json").write_text(content)
+        code, _, error = run(monkeypatch, capsys, "stats", tmp_path)
+        assert code == 2
+        assert "stats.json' does not hold the statistics of a build" in error and "build it again" in error
+
+
+def test_verify_prints_a_line_for_each_set(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, error = run(monkeypatch, capsys, "verify", built)
+    assert code == 0, error
+    shards = ShardSet(built / "train")
+    assert f"{built / 'train'}: {len(shards)} trajectories verified, digest {shards.digest[:12]}" in out.splitlines()
+
+
+def test_export_of_a_build_with_several_sets_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write_world(tmp_path / "train.jsonl", 12), tmp_path / "out"
+    share = ("--set", "validation_share=0.5")
+    code, _, error = run(monkeypatch, capsys, "build", "--input", data, "--map", COLUMNS, "--out", out, *share)
+    assert code == 0, error
+    code, _, error = run(monkeypatch, capsys, "export", out, "--out", tmp_path / "x")
+    assert code == 2
+    assert f"'{out}' holds 2 sets; pass one of {out / 'train'}, {out / 'validation'}" in error
+
+
+def test_guard_command_prints_the_size_of_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark = tmp_path / "bench.jsonl"
+    benchmark.write_text(
+        json.dumps({"input": "Who?", "context": "Digger found the ruin. " * 40, "answers": ["Digger"]})
+    )
+    code, out, error = run(monkeypatch, capsys, "guard", benchmark, "--out", tmp_path / "index.npz")
+    assert code == 0, error
+    assert out.startswith(f"{tmp_path / 'index.npz'}: 1 records, ")

@@ -187,3 +187,14 @@ def test_guard_rejects_only_sources_rebuilt_from_longbench(shared_data: Path) ->
         samples = [item for item in load_source(spec) if isinstance(item, Sample)]
         refused[kind] = (sum(guard.check(item) is not None for item in samples), len(samples))
     assert refused == {"gov_report": (12, 12), "lcc_python": (26, 26), "hotpotqa": (0, 40), "2wikimqa": (0, 20)}
+
+
+def test_index_load_rejects_another_format_version(tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", version=np.int64(0))
+    with pytest.raises(
+        InputError, match=r"old.npz' has another format version; create it again with `seer-data guard`"
+    ):
+        BenchmarkIndex.load(tmp_path / "old.npz")
+    np.savez(tmp_path / "other.npz", x=np.int64(0))
+    with pytest.raises(InputError, match=r"other.npz' is not a guard index: .*; create one with `seer-data guard`"):
+        BenchmarkIndex.load(tmp_path / "other.npz")

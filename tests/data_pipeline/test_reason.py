@@ -106,6 +106,7 @@ def test_same_line_is_symmetric(a: str, b: str) -> None:
         ("<think>x</think>", "", "stop", ("", "", "reason_empty")),
         ("<think>and then and then", "", "length", ("", "", "reason_truncated")),
         ("and then and then", "", "length", ("", "", "reason_truncated")),
+        ("Answer: 21", "It is 212.", "length", ("", "", "reason_truncated")),  # the answer was cut, not the thinking
         ("<think>x</think>I'm sorry, I cannot help.", "", "stop", ("", "", "reason_refused")),
         ("抱歉，我无法回答。", "", "stop", ("", "", "reason_refused")),
     ],

@@ -138,6 +138,12 @@ def test_load_source_invalid_parquet_file_fails(tmp_path: Path) -> None:
         list(load_source(SourceSpec(path=str(path))))
 
 
+DEEP: dict[str, Any] = {"section_title": "t", "paragraphs": ["p"]}
+"""A report with sections that are nested too deeply."""
+for _ in range(40):
+    DEEP = {"section_title": "t", "subsections": [DEEP]}
+
+
 @pytest.mark.parametrize(
     ("kind", "row"),
     [
@@ -157,6 +163,10 @@ def test_load_source_invalid_parquet_file_fails(tmp_path: Path) -> None:
                    "specific_query_list": [{"query": "q", "answer": "a", "relevant_text_span": [["-1", "x"]]}]}),
         ("dureader", {"question": "q", "answers": ["a"], "documents": [{"title": "t", "paragraphs": [1]}]}),
         ("triviaqa", {"question": "q", "answer": "text"}),
+        ("qasper", {"paper": "p", "questions": "{'a': 1}", "answers": "[]"}),
+        ("gov_report", {"report": "text"}),
+        ("gov_report", {"summary": "text"}),
+        ("gov_report", {"report": DEEP, "summary": "text"}),
     ],
 )  # fmt: skip
 def test_load_source_rejects_unknown_row_shape(tmp_path: Path, kind: str, row: dict[str, Any]) -> None:
@@ -166,3 +176,43 @@ def test_load_source_rejects_unknown_row_shape(tmp_path: Path, kind: str, row: d
     assert isinstance(item, Rejection)
     assert item.reason in ("wrong_type", "missing_field")
     assert item.detail
+
+
+def test_load_source_json_file_of_lines_with_a_broken_first_line_keeps_the_others(tmp_path: Path) -> None:
+    """Some published .json files hold one object a line."""
+    path = tmp_path / "train.json"
+    path.write_bytes(b'{"id": "x", "question": "Wh\n' + line() + line(id="h"))
+    items = list(load_source(SourceSpec(path=str(path))))
+    assert ["ok" if isinstance(item, Sample) else item.reason for item in items] == ["broken_json", "ok", "ok"]
+
+
+def test_load_source_json_list_rejects_entries_that_are_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([GOOD, 5, GOOD | {"id": "h"}]))
+    first, rejected, last = load_source(SourceSpec(path=str(path)))
+    assert (rejected.reason, rejected.detail) == ("broken_json", "record 2 is int")
+    assert (first.id, last.id) == ("g", "h")
+
+
+def test_load_source_saved_dataset_without_the_split_names_those_it_has(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([GOOD])
+    datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(InputError, match="has no split 'trian'; it has train, dev"):
+        list(load_source(SourceSpec(path=str(tmp_path / "saved"), split="trian", allow_other_splits=True)))
+
+
+def test_load_source_stops_at_its_limit_within_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    questions = [{"query": f"q{n}", "answer": "a", "relevant_text_span": [["0", "0"]]} for n in range(3)]
+    row = {"meeting_transcripts": [{"speaker": "A", "content": "x"}], "specific_query_list": questions}
+    path.write_text(json.dumps(row))
+    items = list(load_source(SourceSpec(kind="qmsum", path=str(path), limit=2)))
+    assert [item.question for item in items] == ["q0", "q1"]
+
+
+def test_load_source_keeps_an_answer_that_only_looks_like_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(line(answers="[sic] two", context="There are [sic] two.") + line(id="h", answers='["two", "2"]'))
+    plain, listed = load_source(SourceSpec(path=str(path)))
+    assert (plain.answers, listed.answers) == (("[sic] two",), ("two", "2"))
