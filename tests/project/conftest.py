@@ -20,6 +20,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_checkpoint_dir: Path)
     (here / "report.txt").write_text(text)
     (here / "path/to").mkdir(parents=True)
     (here / "path/to/checkpoint").symlink_to(small_checkpoint_dir)
+    (here / "models").mkdir()
+    (here / "models/glyph").symlink_to(small_checkpoint_dir)
     for name in ("configs", "seer", "scripts"):
         (here / name).symlink_to(ROOT / name)
     (here / "longbench").mkdir()

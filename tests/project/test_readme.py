@@ -142,6 +142,12 @@ def trains(words: tuple[str, ...]) -> None:
     load_config(TrainConfig, Path(config), overrides)
 
 
+def admits(words: tuple[str, ...]) -> None:
+    """The command lists the documented build's set, which is too small for a validation part."""
+    make_inputs((*words, "runs/data/paper/train"))
+    runs("--set", "data.held_out=[]")(words)
+
+
 def launched(words: tuple[str, ...]) -> tuple[str, list[str]]:
     """The module that torchrun or accelerate starts, and its arguments."""
     if words[0] == "torchrun":
@@ -250,6 +256,7 @@ RULES: dict[str, Rule] = {
     "seer-data stats": runs(),
     "seer-data show": runs(),
     "seer-data export": runs(),
+    "seer-train admit": admits,
     "seer-train plan": runs(),
     "seer-train inspect": runs(),
     "seer-train run": trains,
