@@ -211,8 +211,8 @@ def test_load_source_stops_at_its_limit_within_one_row(tmp_path: Path) -> None:
     assert [item.question for item in items] == ["q0", "q1"]
 
 
-def test_load_source_keeps_an_answer_that_only_looks_like_a_list(tmp_path: Path) -> None:
+def test_load_source_keeps_a_report_that_only_looks_like_a_list(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
-    path.write_bytes(line(answers="[sic] two", context="There are [sic] two.") + line(id="h", answers='["two", "2"]'))
-    plain, listed = load_source(SourceSpec(path=str(path)))
-    assert (plain.answers, listed.answers) == (("[sic] two",), ("two", "2"))
+    path.write_text(json.dumps({"report": "[draft] Costs rose.", "summary": "Costs rose."}))
+    (sample,) = load_source(SourceSpec(kind="gov_report", path=str(path)))
+    assert sample.context.strip() == "[draft] Costs rose."
