@@ -315,7 +315,7 @@ def parse_assumptions(given: Sequence[str]) -> Assumptions:
     Raises ConfigError if a part is not NAME=NUMBER with a known name and a value in range.
     """
     assumed = Assumptions()
-    types = {field.name: type(field.default) for field in fields(Assumptions)}
+    types: dict[str, type] = {field.name: type(field.default) for field in fields(Assumptions)}
     for part in given:
         name, _, text = part.partition("=")
         try:
