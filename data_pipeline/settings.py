@@ -102,6 +102,9 @@ class ReasonSpec(Record):
     equals."""
     correct_by: Literal["answer_type", "official"] = "answer_type"
     """What decides whether an answer is correct: rules for its type, or the official metric of the source's task."""
+    hop_thoughts: bool = True
+    """For records with several rounds (`assemble.multi_round_share`): let the teacher write a thought after each round but
+    the last, from the pages retrieved so far alone. A record without usable thoughts has one round."""
     use_answer_judge: bool = False
     """Let the teacher decide whether an answer in other words has the same meaning."""
     min_rouge_l: float = Field(0.3, ge=0, le=1)

@@ -45,7 +45,7 @@ def assemble(
         seed: Decides which records have several rounds.
         judged_by: The judge's name for the provenance.
     """
-    rounds = selection_rounds(sample, pages, relevant, share=spec.multi_round_share, seed=seed)
+    rounds = reasoning.rounds or selection_rounds(sample, pages, relevant, share=spec.multi_round_share, seed=seed)
     provenance = {
         **{key: value for key, value in sample.provenance.items() if value},
         "source": sample.source,

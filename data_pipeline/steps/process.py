@@ -19,7 +19,7 @@ from data_pipeline.steps.annotate import (
     agreement,
     evidence_pages,
 )
-from data_pipeline.steps.assemble import assemble
+from data_pipeline.steps.assemble import assemble, selection_rounds
 from data_pipeline.steps.chance import chance
 from data_pipeline.steps.lengths import LengthLimit
 from data_pipeline.steps.paging import Paginate, layout_pages
@@ -75,7 +75,9 @@ class Process:
             return self._rejected(sample, pages, problem, relevance)
         self.length_limit.check_retrieved(sample, pages, relevance.pages)
         with self._teacher_errors("reason"):
-            reasoning = await self.reasoner(sample, pages, relevance.pages)
+            share, seed = self.config.assemble.multi_round_share, self.config.seed
+            rounds = selection_rounds(sample, pages, relevance.pages, share=share, seed=seed)
+            reasoning = await self.reasoner(sample, pages, relevance.pages, rounds)
         if isinstance(reasoning, Reasoning):
             return self._assembled(sample, pages, relevance, reasoning)
         replacement = self._template_replacement(sample, pages, relevance, reasoning)

@@ -53,6 +53,34 @@ def reason_chat(
     return Chat.of(user, system=_REASON_SYSTEM)
 
 
+_HOP_SYSTEM = (
+    "You read a long document in steps. You get a question and the pages that were read so far; more pages follow. In at "
+    "most three sentences, state what these pages say that the question needs, and what must be found next. Refer to "
+    "pages as image 1, image 2 and so on. Do not guess what the other pages say, and do not answer the question."
+)
+
+
+def hop_chat(question: str, seen: list[tuple[int, str]]) -> Chat:
+    """Return the chat that requests the thought before a further call.
+
+    `seen` holds number and text of the pages retrieved so far. The other pages and the gold answer are not arguments, so
+    the thought cannot build on them. The engine neutralises the text of the user message.
+    """
+    pages = "\n".join(f"Text from image {number}: {text}" for number, text in seen)
+    user = (
+        f"--- pages read so far ---\n{pages}\n--- end of pages ---\n\n"
+        f"Question: {question}\nWhat do these pages contribute, and what is missing?"
+    )
+    return Chat.of(user, system=_HOP_SYSTEM)
+
+
+def parse_hop(text: str, finish: str = "stop") -> str:
+    """Return the thought of a reply without the teacher's own thinking, or "" if it is cut, empty or a refusal."""
+    visible = strip_thinking(text)
+    thought = CHAT_LITERALS.restore(visible or "").strip()
+    return "" if finish == "length" or _REFUSAL.match(thought) else thought
+
+
 @dataclass(frozen=True)
 class ParsedReasoning:
     """The thinking and the answer of a reply, or in `problem` the rejection reason if it is unusable."""

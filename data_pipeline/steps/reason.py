@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from data_pipeline.records import PageSpan, Rejection, Sample
@@ -21,7 +21,7 @@ from data_pipeline.settings import ReasonSpec
 from data_pipeline.sources.posing import SUMMARY_WORDS, posed_question
 from data_pipeline.steps.annotate import answer_spans
 from data_pipeline.steps.filter import code_line, is_chinese, matching_answer
-from data_pipeline.steps.prompts import parse_reasoning, reason_chat, same_answer_chat
+from data_pipeline.steps.prompts import hop_chat, parse_hop, parse_reasoning, reason_chat, same_answer_chat
 from seer.teaching.relevance import is_too_long
 from seer.teaching.template import CHINESE, ENGLISH, quoted_lines, quoted_reasoning
 from seer.teaching.verdicts import parse_verdict
@@ -44,6 +44,14 @@ class Reasoning:
     """Counters, such as the replies drawn."""
     quotes: tuple[tuple[int, str], ...] = ()
     """For template reasoning: page number and quote of each line, so that it can be distributed over several calls."""
+    rounds: tuple[tuple[int, ...], ...] = ()
+    """The rounds that a teacher's reasoning is written for; if empty, assembly decides."""
+    hop_thoughts: tuple[str, ...] = ()
+    """A teacher's thoughts after each round but the last."""
+
+
+Rounds = Sequence[tuple[int, ...]]
+"""The necessary pages in the order in which a conversation retrieves them, one tuple for each call."""
 
 
 class Reasoner(Protocol):
@@ -52,9 +60,9 @@ class Reasoner(Protocol):
     name: str
 
     async def __call__(
-        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int], rounds: Rounds = ()
     ) -> Reasoning | Rejection:
-        """Return the reasoning, or a rejection if none leads to a gold answer."""
+        """Return the reasoning, or a rejection if none leads to a gold answer. `rounds` divides the pages by call."""
         ...
 
 
@@ -67,10 +75,36 @@ class TeacherReasoner:
         self._teacher, self._spec = teacher, spec
 
     async def __call__(
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int], rounds: Rounds = ()
+    ) -> Reasoning | Rejection:
+        reasoning = await self._reason(sample, pages, relevant)
+        # Thoughts are paid for only once the answer is known to be correct.
+        if isinstance(reasoning, Reasoning) and len(rounds) > 1 and self._spec.hop_thoughts:
+            return await self._with_hops(sample, pages, rounds, reasoning)
+        return reasoning
+
+    async def _with_hops(
+        self, sample: Sample, pages: Sequence[PageSpan], rounds: Rounds, whole: Reasoning
+    ) -> Reasoning:
+        """Return the reasoning with a thought after each round but the last, or with one round if one is unusable."""
+        hop_thoughts: list[str] = []
+        notes = Counter(whole.notes)
+        for count in range(1, len(rounds)):
+            seen = [page for numbers in rounds[:count] for page in _texts(sample, pages, numbers)]
+            reply = await self._teacher.ask(hop_chat(posed_question(sample), seen))
+            notes["hop_replies"] += 1
+            thought = "" if reply.error else parse_hop(reply.text, reply.finish)
+            if not thought:
+                notes["hops_unusable"] += 1
+                one_round = tuple(sorted(number for numbers in rounds for number in numbers))
+                return replace(whole, rounds=(one_round,), notes=dict(notes))
+            hop_thoughts.append(thought)
+        return replace(whole, rounds=tuple(rounds), hop_thoughts=tuple(hop_thoughts), notes=dict(notes))
+
+    async def _reason(
         self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
     ) -> Reasoning | Rejection:
-        by_number = {page.number: page for page in pages}
-        selected = [(number, sample.context[by_number[number].start : by_number[number].end]) for number in relevant]
+        selected = _texts(sample, pages, relevant)
         words = SUMMARY_WORDS.get(sample.task, 0)
         chat = reason_chat(posed_question(sample), sample.kind, sample.context, selected, words)
         notes: Counter[str] = Counter()
@@ -123,7 +157,7 @@ class TemplateReasoner:
     name = "template"
 
     async def __call__(
-        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int]
+        self, sample: Sample, pages: Sequence[PageSpan], relevant: Sequence[int], rounds: Rounds = ()
     ) -> Reasoning | Rejection:
         return template_reasoning(sample, pages, relevant)
 
@@ -151,14 +185,22 @@ def template_reasoning(sample: Sample, pages: Sequence[PageSpan], relevant: Sequ
 def thoughts(sample: Sample, reasoning: Reasoning, rounds: Sequence[tuple[int, ...]]) -> list[str]:
     """Return the thought that follows each round, or "" for a round without one.
 
-    A quote follows the round that retrieved its page, so the next call can build on it. A model's reasoning cannot be
-    split and follows the last round.
+    A quote follows the round that retrieved its page, so the next call can build on it. A model's reasoning follows the
+    last round; the thoughts that it wrote for earlier rounds follow those.
     """
+    if reasoning.hop_thoughts:
+        return [*reasoning.hop_thoughts, reasoning.think]
     *earlier, last = [[quote for quote in reasoning.quotes if quote[0] in numbers] for numbers in rounds]
     if not last:
         return [*[""] * len(earlier), reasoning.think]
     wording = CHINESE if is_chinese(sample.question) else ENGLISH
     return [*(quoted_lines(quotes, wording) for quotes in earlier), quoted_reasoning(last, reasoning.answer, wording)]
+
+
+def _texts(sample: Sample, pages: Sequence[PageSpan], numbers: Sequence[int]) -> list[tuple[int, str]]:
+    """Return number and text of these pages."""
+    by_number = {page.number: page for page in pages}
+    return [(number, sample.context[by_number[number].start : by_number[number].end]) for number in numbers]
 
 
 def _quote(sample: Sample, spans: Sequence[tuple[int, int]], page: PageSpan) -> str:
