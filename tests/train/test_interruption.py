@@ -1,4 +1,4 @@
-"""Runs in processes that are stopped or killed: they save what they can and resume bitwise."""
+"""Runs that are stopped or killed: signals, end conditions, what is saved, and bitwise resumption."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from safetensors.torch import load_file
 from train_fakes import equal_tensors, tiny_base, trajectories
 
 from train.checkpoint import complete_names
+from train.config import StopConfig
+from train.interrupt import Interrupts, good_enough
 from train.metrics import read_metrics
+from train.parallel import World
 
 TESTS = Path(__file__).parents[1]
+ALONE = World(0, 1, torch.device("cpu"), None)
 
 
 def start(folder: Path, steps: int) -> subprocess.Popen[str]:
@@ -85,3 +89,39 @@ def test_run_killed_ten_times_ends_with_the_weights_of_an_uninterrupted_run(tmp_
         json.loads((tmp_path / "b" / "run" / "checkpoints" / f"step-{steps:06d}" / "manifest.json").read_text())["step"]
         == steps
     )
+
+
+# ── Signals and end conditions ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("number", Interrupts.SIGNALS)
+def test_first_signal_stops_after_the_step_and_the_block_restores_the_handler(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with Interrupts(StopConfig()) as interrupts:
+        assert interrupts.reason(ALONE) == ""
+        signal.raise_signal(number)
+        assert interrupts.reason(ALONE) == "signal"
+    assert signal.getsignal(number) is before
+
+
+def test_second_ctrl_c_ends_the_run_at_once() -> None:
+    with Interrupts(StopConfig()) as interrupts:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupts.reason(ALONE) == "signal"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_run_that_takes_too_long_stops_by_time() -> None:
+    with Interrupts(StopConfig(max_seconds=1e-9)) as interrupts:
+        assert interrupts.reason(ALONE) == "time"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [({"exact/call": 0.9}, True), ({"eval/exact/call": 0.9}, True), ({"exact/call": 0.8}, False), ({}, False)],
+)
+def test_good_enough_compares_the_metric_with_its_target(record: dict[str, float], expected: bool) -> None:
+    assert good_enough(StopConfig(metric="exact/call", at_least=0.9), record) is expected
+    assert not good_enough(StopConfig(), record)
