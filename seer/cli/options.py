@@ -105,7 +105,7 @@ RetryRounds = Annotated[int, typer.Option(help="Further rounds over failed input
 RetryFailed = Annotated[bool, typer.Option(help="Also retry inputs that an earlier session recorded as failed.")]
 ReasoningTokens = Annotated[
     int | None,
-    typer.Option(help="Tokens granted on top of each task's limit. Default: 1024 where the system reasons, else 0."),
+    typer.Option(help="Tokens granted on top of each task's limit. Default: 1024, for the baselines as well."),
 ]
 Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, instead of our own.")]
 MaxContext = Annotated[int | None, typer.Option(help="Text baselines: cut the middle out of longer documents.")]

@@ -290,6 +290,10 @@ def _retrieve(state: ReadingState, pages: _Pages) -> None:
     if not state.policy.retrieve:
         state.say(observation_without_text(pages))
         return
+    limit = state.policy.max_retrieved_pages
+    if limit is not None:
+        num_before = len({excerpt.page for excerpt in state.excerpts})
+        pages = pages[: max(0, limit - num_before)]
     excerpts = state.page_excerpts(pages)
     budget = observation_budget(state)
     if budget is not None and state.encoder is not None:

@@ -37,6 +37,9 @@ class ReadingPolicy(Record):
     """Pages that a selector other than the model returns. The paper's model selects 1.59 on average."""
     retrieve: bool = True
     """False: the observation names the selected pages without their text (the paper's A.4, k = 0)."""
+    max_retrieved_pages: int | None = Field(None, ge=1)
+    """Most selected pages of one question whose text is retrieved, the first ones; the call keeps all of them. None for no
+    limit. 1 is the reading of k = 1 in which the selection is free (`max_pages=1` is the other)."""
     max_retrieved_tokens: int | None = Field(None, ge=1)
     """Most tokens of all observations of one question; `fit_excerpts` describes how they are trimmed."""
     constraint: Literal["grammar", "none"] = "grammar"

@@ -35,8 +35,10 @@ def to_html(report: Report) -> str:
     summary = element("ul", [element("li", point) for point in report.summary]) if report.summary else None
     sections = [_section(number, section) for number, section in enumerate(report.sections)]
     has_table = any(section.tables for section in report.sections)
+    warnings = [components.callout(element("b", "Warning: "), text, tone="bad") for text in report.warnings]
     return render_page(
         report.title,
+        warnings,
         summary,
         sections,
         links=[(f"s{number}", section.title) for number, section in enumerate(report.sections)],

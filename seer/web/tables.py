@@ -169,6 +169,8 @@ class Report:
     sections: Sequence[Section]
     runs: Mapping[str, Any] = field(default_factory=dict)
     """Machine-readable scores by run name; only the JSON report contains them."""
+    warnings: Sequence[str] = ()
+    """What makes figures of this report unreliable; shown first, in red in HTML."""
 
 
 # ── Markdown ─────────────────────────────────────────────────────────────────────────────────────
@@ -177,6 +179,7 @@ class Report:
 def to_markdown(report: Report) -> str:
     """Render a report as GitHub Markdown. Charts, plots and pictures appear only in HTML; their numbers are in the tables."""
     lines = [f"# {_plain(report.title)}", ""]
+    lines += [f"> **Warning:** {_plain(warning)}\n" for warning in report.warnings]
     lines += [f"- {_plain(point)}" for point in report.summary]
     for section in report.sections:
         lines += ["", f"## {_plain(section.title)}"]
@@ -221,6 +224,7 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "summary": list(report.summary),
+        "warnings": list(report.warnings),
         "runs": dict(report.runs),
         "tables": [
             {

@@ -54,6 +54,14 @@ def test_converse_without_retrieval_acknowledges_the_selection():
     assert answer.trace[2].excerpts == ()
 
 
+def test_converse_retrieves_only_the_first_pages_within_the_limit():
+    answer = reader(oracle_script(pages=(1, 3), answer="x"), max_retrieved_pages=1).ask(DOCUMENT, "q")
+    assert answer.selected_pages == (1, 3), "the selection is free"
+    assert [excerpt.page for excerpt in answer.trace[2].excerpts] == [1]
+    everything = reader(oracle_script(pages=(1, 3), answer="x"), max_retrieved_pages=2).ask(DOCUMENT, "q")
+    assert [excerpt.page for excerpt in everything.trace[2].excerpts] == [1, 3]
+
+
 def test_converse_with_an_empty_selection_answers():
     answer = reader(oracle_script(pages=(), answer="Not answerable.")).ask(DOCUMENT, "q")
     assert answer.selected_pages == ()

@@ -162,15 +162,15 @@ def _run(
     name = choose_engine(options.engine, base_url=options.base_url)
     engines = Engines(options.device, name, **{"max_batch": options.batch_size, **given})
     for spec in specs:
-        rules = _rules(options, benchmark, spec.system)
+        rules = _rules(options, benchmark)
         run_spec(spec, records, rules, options.out, engines, model, progress=progress)
 
 
-def _rules(options: FrontierOptions, benchmark: Benchmark, system: str) -> PredictOptions:
+def _rules(options: FrontierOptions, benchmark: Benchmark) -> PredictOptions:
     """Return the prediction options of a run. The miniature's own limits leave room for reasoning; others need it added."""
     from seer.evaluation.runs.plan_longbench import PredictOptions
 
-    added = 0 if options.data is None or system in ("visual", "text") else REASONING_TOKENS
+    added = 0 if options.data is None else REASONING_TOKENS
     wanted = added if options.reasoning_tokens is None else options.reasoning_tokens
     return PredictOptions(batch_size=options.batch_size, benchmark=benchmark, reasoning_tokens=wanted)
 

@@ -26,9 +26,8 @@ from seer.cli.eval.extract import extract
 from seer.cli.eval.frontier import frontier
 from seer.cli.eval.harness import harness
 from seer.cli.eval.label import label
-from seer.cli.eval.longbench import longbench
 from seer.cli.eval.miniature import miniature
-from seer.cli.eval.predict import predict
+from seer.cli.eval.predict import longbench, predict
 from seer.cli.eval.probe import probe
 from seer.cli.eval.report import report
 from seer.cli.eval.score import score

@@ -1,9 +1,9 @@
-"""`seer eval predict`: predictions without scores; and what all predicting commands share."""
+"""`seer eval predict` and `seer eval longbench`: predictions without and with scores; what all predicting commands share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seer.cli.command import AsJson
-from seer.cli.options import LongBenchOptions, SystemOptions, load_policy, set_became_policy, with_options
+from seer.cli.eval.tables import show_scores
+from seer.cli.options import (
+    CodeRatio,
+    LongBenchOptions,
+    Postprocess,
+    SystemOptions,
+    load_policy,
+    set_became_policy,
+    with_options,
+)
 from seer.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -31,6 +40,25 @@ def predict(options: LongBenchOptions, as_json: AsJson = False) -> None:
     Example: seer eval predict --data longbench/ --base-url http://127.0.0.1:8000/v1 --system text --out runs/text
     """
     show_summary(predict_longbench(options), options.out, as_json)
+
+
+@set_became_policy
+@with_options(LongBenchOptions)
+def longbench(
+    options: LongBenchOptions,
+    postprocess: Postprocess = "official",
+    code_ratio: CodeRatio = "difflib",
+    as_json: AsJson = False,
+) -> None:
+    """Predict LongBench records with a system, then score. The same command resumes an interrupted run.
+
+    Example: seer eval longbench --data longbench/ --model path/to/checkpoint --out runs/mine
+    Example: seer eval longbench --data longbench/ --model path/to/checkpoint --selector bm25 --out runs/bm25
+    """
+    from seer.evaluation.runs.score import score_folder
+
+    predict_longbench(options)
+    show_scores(score_folder(options.out, postprocess=postprocess, code_ratio=code_ratio), as_json)
 
 
 def predict_longbench(options: LongBenchOptions) -> RunSummary:
@@ -97,7 +125,24 @@ def run_system(
         f"{summary.num_failed} failed in total",
         err=True,
     )
+    show_warnings(run_warnings(options.out))
     return summary
+
+
+def run_warnings(run: Path) -> list[str]:
+    """Return a warning if many inputs of a run were cut or ended inside the thinking, as a list of at most one."""
+    from seer.evaluation.analysis.endings import ending_warnings
+    from seer.evaluation.files import read_predictions, read_run_manifest
+
+    tasks = read_run_manifest(run).get("num_inputs", {})
+    files = [run / f"{task}.jsonl" for task in tasks if (run / f"{task}.jsonl").is_file()]
+    return ending_warnings([(run.name, [one for file in files for one in read_predictions(file)])])
+
+
+def show_warnings(warnings: Sequence[str]) -> None:
+    """Print warnings in red on standard error."""
+    for warning in warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.RED, bold=True, err=True)
 
 
 def show_summary(summary: RunSummary, out: Path, as_json: bool) -> None:
@@ -125,7 +170,5 @@ def describe_run(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any
 
 
 def reasoning_tokens(options: SystemOptions) -> int:
-    """Return the tokens granted on top of each task's limit."""
-    if options.reasoning_tokens is not None:
-        return options.reasoning_tokens
-    return 0 if options.system in ("visual", "text") else REASONING_TOKENS
+    """Return the tokens granted on top of each task's limit: baselines think as well, so every system gets the same."""
+    return REASONING_TOKENS if options.reasoning_tokens is None else options.reasoning_tokens

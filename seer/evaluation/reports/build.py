@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import InputError
+from seer.evaluation.analysis.endings import ending_warnings
 from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.reports import cases as report_cases
@@ -69,7 +70,11 @@ def build_report(
     figures: dict[str, Any] = {run.name: run.report.to_json() for run in runs}
     title = title or " and ".join(dict.fromkeys(run.report.benchmark.name for run in runs))
     return Report(
-        title, report_scores.summary_points(runs), [section for section in built if section is not None], figures
+        title,
+        report_scores.summary_points(runs),
+        [section for section in built if section is not None],
+        figures,
+        ending_warnings([(run.name, run.each()) for run in runs if run.is_ours]),
     )
 
 

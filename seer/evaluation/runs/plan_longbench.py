@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,9 @@ class PredictOptions(LoopOptions):
 
     reasoning_tokens: int = 0
     """Completion tokens in addition to each task's own limit, which covers only the answer."""
+    thinks_bare: bool = True
+    """False: tasks whose prompt is continued outside the chat template get no reasoning tokens. `plan_run` sets this for
+    the system "text", where such a prompt is continued as it stands and nothing is thought."""
     max_context_tokens: int | None = None
     """For text baselines: the middle of longer documents is cut out."""
     templates: Mapping[str, str] | None = None
@@ -88,6 +91,8 @@ def plan_run(
     """
     if options.max_context_tokens is not None and count_tokens is None:
         raise InputError("max_context_tokens needs a tokenizer to count with; give --model or leave the limit out")
+    if system_name == "text":
+        options = replace(options, thinks_bare=False)
     inputs = [to_input(record, options, count_tokens) for record in records]
     counts = count_inputs(inputs)
     # Build one question per task now, so that a missing template is reported before the run starts.
@@ -125,7 +130,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Coun
         id=record.id,
         context=context,
         question=build_question(task, record.input, options.templates),
-        max_new_tokens=task.max_new_tokens + options.reasoning_tokens,
+        max_new_tokens=task.max_new_tokens + (options.reasoning_tokens if task.chat or options.thinks_bare else 0),
         gold_pages=options.gold_pages.get(record.id, ()),
         query=record.input,
         selector_pages=options.page_budgets.get(record.id),
