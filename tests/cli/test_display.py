@@ -14,7 +14,7 @@ from seer.engines.scripted import ScriptedEngine
 from seer.protocol.call import render_call
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader
-from seer.schema import Answer, Step, StepUsage
+from seer.schema import Answer, Status, Step, StepUsage
 from seer.web.trace import trace_html, trace_markdown
 
 DOCUMENT = make_document(["The baker is on page two.\n", "baker 482139\n"])
@@ -146,3 +146,9 @@ def test_trace_report_shows_every_step_in_order():
     assert [part.split("<")[0] for part in page.split("<h3>")[1:]] == kinds
     lines = trace_markdown(DOCUMENT, "Which code?", answer).splitlines()
     assert [line.removeprefix("### ") for line in lines if line.startswith("### ")] == kinds
+
+
+def test_print_outcome_of_a_failed_answer_shows_its_cause():
+    console = Console(file=io.StringIO(), highlight=False, markup=False, width=100)
+    print_outcome(console, DOCUMENT, Answer(text="", status=Status.FAILED, cause="the [server] hung up"))
+    assert "  failed  the [server] hung up" in console.file.getvalue().splitlines()

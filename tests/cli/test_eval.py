@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from seer.cli.eval.frontier import page_size
 from seer.cli.eval.main import app
 from seer.engines.build import choose_engine
 from seer.errors import ConfigError, InputError
@@ -208,3 +209,28 @@ def test_address_selects_the_openai_engine(command, data, tmp_path, monkeypatch)
     assert result.exit_code != 0
     assert "--base-url goes with --engine openai, not with vllm" in f"{result.output}{result.exception}"
     assert len(built) == 1
+
+
+@pytest.mark.parametrize("size", ["595", "595x", "x842", "595 x 842", "-1x5", "axb"])
+def test_frontier_rejects_a_page_size_that_it_cannot_read(size):
+    with pytest.raises(
+        InputError, match=f"--page-px {size}: not a page size; write width and height in pixels, e.g. 595x"
+    ):
+        page_size(size)
+    assert page_size("595x842") == (595, 842)
+
+
+def test_score_docqa_needs_the_questions_of_the_benchmark(tmp_path):
+    result = invoke("score", tmp_path, "--benchmark", "docqa")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == "docqa needs the benchmark's own file; give it with --gold"
+
+
+def test_report_of_a_run_with_gaps_is_written_and_ends_with_its_own_exit_code(data, tmp_path):
+    out = tmp_path / "run"
+    invoke("predict", "--data", data, "--engine", "scripted", "--out", out)
+    lines = (out / "hotpotqa.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (out / "hotpotqa.jsonl").write_text("".join(lines[:3]), encoding="utf-8")
+    result = invoke("report", out, "--out", tmp_path / "report", "--partial")
+    assert result.exit_code == EXIT_GAPS, result.output
+    assert [Path(path).is_file() for path in result.stdout.split()] == [True, True, True]

@@ -178,3 +178,10 @@ def test_plan_reports_whether_rendering_pays(tmp_path):
         (row,) = json.loads(run("plan", tmp_path / name, "--styles", "seer", "--json").stdout)["styles"]
         assert row["pays"] is pays
         assert ("Rendering pays" if pays else "does not pay") in run("plan", tmp_path / name).stdout
+
+
+def test_render_reports_ten_missing_characters_and_counts_the_others(tmp_path):
+    emoji = "".join(chr(0x1F9E0 + k) for k in range(13))
+    lines = run("render", "-", "-o", tmp_path / "o", stdin=emoji.encode()).stderr.splitlines()
+    assert sum("no font covers" in line for line in lines) == 10
+    assert "  and 3 more characters, see the manifest" in lines
