@@ -44,9 +44,18 @@ def edit(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def make_stock(source: Path, folder: Path) -> Path:
-    """Turn a small checkpoint into one like Glyph's: another template, other stops, no image markers in config.json."""
+    """Turn a small checkpoint into one as published: another template, other stops, and settings in the older places."""
     shutil.copytree(source, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    (folder / "processor_config.json").unlink(missing_ok=True)
+
+    def use_older_keys(config: dict[str, Any]) -> None:
+        text = config["text_config"]
+        rope = text.pop("rope_parameters")
+        text["rope_theta"], text["partial_rotary_factor"] = rope["rope_theta"], rope["partial_rotary_factor"]
+        text["rope_scaling"] = {"rope_type": "default", "mrope_section": rope["mrope_section"]}
+
+    edit(folder / "config.json", use_older_keys)
     (folder / "chat_template.jinja").write_text(STOCK_TEMPLATE)
     stops = [tokenizer.convert_tokens_to_ids(name) for name in ("<|endoftext|>", "<|user|>", "<|observation|>")]
     edit(folder / "generation_config.json", lambda settings: settings.update(eos_token_id=stops, do_sample=True))
@@ -137,7 +146,7 @@ def test_check_model_without_generation_config_has_a_note(families, tmp_path: Pa
 
 
 def test_check_command_names_missing_control_tokens_and_exits_with_2(families, tmp_path: Path) -> None:
-    """GLM-4.1V's published tokenizers have answer tags where Seer needs those of the tool call."""
+    """A tokenizer of the family can have other tags, such as answer tags, and lack those of the tool call."""
     folder = make_stock(families["glm-4.1v"], tmp_path / "stock")
     rename_tokens(folder, {"<tool_call>": "<answer>", "</tool_call>": "</answer>"})
     shown = CliRunner().invoke(app, ["check", str(folder)])
