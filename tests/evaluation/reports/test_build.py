@@ -219,3 +219,10 @@ def test_columns_parse_short_form():
     plain, two, signed, odd = columns("name", "F1:2", "gain:+1", "run: a")
     assert (plain.show("x"), two.show(0.5), signed.show(0.25), odd.name) == ("x", "0.50", "+0.2", "run: a")
     assert (plain.show(1234), plain.show(None)) == ("1,234", "–")
+
+
+def test_write_report_below_a_file_names_the_reason_and_the_remedy(tmp_path):
+    run = load_run(write_run(tmp_path / "run", 1))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/report' can't hold a report: Not a directory; give another folder"):
+        write_report(build_report([run]), tmp_path / "file/report")

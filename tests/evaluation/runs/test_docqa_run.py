@@ -197,3 +197,10 @@ def test_extract_marks_failed_call_and_stops_at_wrong_key(benchmark, tmp_path):
     with serve(lambda body, n: Say(status=401)) as server:
         refused = invoke(*arguments, server.base_url)
     assert getattr(refused.exception, "exit_code", None) == 1
+
+
+def test_plan_docqa_rejects_negative_reasoning_tokens_and_a_missing_folder(tmp_path):
+    with pytest.raises(InputError, match="reasoning_tokens is -1; it must be at least 0"):
+        plan_docqa([], tmp_path, "seer", reasoning_tokens=-1)
+    with pytest.raises(InputError, match="no folder at '.*nowhere'; give the one with the benchmark's documents"):
+        plan_docqa([], tmp_path / "nowhere", "seer")

@@ -188,3 +188,13 @@ def test_label_rejects_wrong_key_and_invalid_input(data, tmp_path):
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_label_pages_rejects_negative_reasks_and_a_folder_below_a_file(data, tmp_path):
+    records, _ = read_data(data)
+    spec = TeacherSpec(model="judge", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(InputError, match="reasks=-1: must be at least 0"):
+        label_pages(records, spec, tmp_path / "out", reasks=-1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/out' can't hold labels: Not a directory; give another folder"):
+        label_pages(records, spec, tmp_path / "file/out")

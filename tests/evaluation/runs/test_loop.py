@@ -313,3 +313,27 @@ def test_read_predictions_rejects_steps_of_an_older_version(tmp_path):
     (tmp_path / "trec.jsonl").write_text(json.dumps(former) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1: .*an older version of Seer wrote it; predict again"):
         read_predictions(tmp_path / "trec.jsonl")
+
+
+# ── Folders that cannot be used ──────────────────────────────────────────────────────────────────
+
+
+def test_run_folder_below_a_file_names_the_reason_and_the_remedy(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match="file/run' can't hold a run: Not a directory; give another folder"),
+        RunFolder(tmp_path / "file/run"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("counts", [[1], {"hotpotqa": "4"}])
+def test_read_run_manifest_rejects_numbers_of_inputs_of_another_type(tmp_path, counts):
+    (tmp_path / "run.json").write_text(json.dumps({"num_inputs": counts}))
+    with pytest.raises(InputError, match="must hold a JSON object, with a number for each task in 'num_inputs'"):
+        read_run_manifest(tmp_path)
+
+
+def test_read_predictions_of_a_missing_file_names_it(tmp_path):
+    with pytest.raises(InputError, match="trec.jsonl' cannot be read: No such file or directory"):
+        read_predictions(tmp_path / "trec.jsonl")

@@ -102,3 +102,14 @@ def test_probe_command_probes_own_runs_only(tmp_path):
     assert list(read_probes(out)) == ["hotpotqa-0000"]
     elsewhere = CliRunner().invoke(app, ["probe", str(tmp_path), "--data", str(data)])
     assert "lacks system, engine" in str(elsewhere.exception)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"id": "x"}', '{"id": "x", "extra": 1}'])
+def test_read_probes_names_the_line_that_is_not_a_probe(tmp_path, line):
+    system = make_system()
+    predict(records(1), system, tmp_path, PredictOptions(batch_size=1))
+    probe_run(records(1), system, tmp_path)
+    with (tmp_path / PROBES_NAME).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(InputError, match=f"{PROBES_NAME}', line 2: not a probe .*; delete the line"):
+        read_probes(tmp_path)

@@ -152,3 +152,12 @@ def test_score_folder_of_shuffled_published_run_is_unchanged(shared_data, tmp_pa
     lines = [json.loads(text) for text in source.read_text(encoding="utf-8").splitlines()]
     random.Random(3).shuffle(lines)
     assert score_folder(write_run(tmp_path, {"passage_count": lines})).scores["passage_count"] == 6.72
+
+
+def test_score_folder_names_the_line_whose_answer_cannot_be_scored(tmp_path):
+    lines = [line("Paragraph 3", "Paragraph 3"), line("Paragraph 3", "the third")]
+    run = write_run(tmp_path / "run", {"passage_retrieval_en": lines})
+    with pytest.raises(
+        InputError, match=r"line 2: the answer 'the third' names no paragraph; .* has the form 'Paragraph 12'"
+    ):
+        score_folder(run)

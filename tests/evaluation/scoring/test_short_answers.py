@@ -45,6 +45,10 @@ FIXED, OFFICIAL, LONGDOCURL = DocProtocol
         ("List", "['White', 'Black']", "['White', 'Black', 'Red', 'Tan']", 0, 0, 0.5**0.5),
         ("List", "[1500, 8000]", "[8000, 1500]", 1, 1, 0),
         ("List", "['ab', 'abcd']", "['ab', 'abce']", 0.75, 0.75, 0.875),
+        ("List", "[{'year': 2019, 'value': 5}]", "['2019-5']", 0, 0, 1),  # LongDocURL joins the values of dictionaries
+        ("Str", "https://a.org/x", "https://a.org/y", 0, 0, 0),  # equal but for one letter, which counts here
+        ("Str", "7 p.m.", "8 p.m.", 0, 0, 0),
+        ("Float", "0.001", "0.0014", 1, 1, 1),  # equal after rounding to two decimals
     ],
 )
 def test_score_answer_follows_each_protocol(form, gold, prediction, fixed, official, longdocurl):
