@@ -18,7 +18,7 @@ from typing import Any
 
 from seer.engines.admission import Admission
 from seer.engines.background import BackgroundEngine
-from seer.engines.base import Chat, ChatImage, Completion, Conversation, Generation, JsonSchema, Request
+from seer.engines.base import Chat, ChatImage, Completion, Conversation, Generation, JsonSchema, Request, SelectCall
 from seer.engines.openai.bodies import SerialisedRequest, body_key, chat_body, conversation_body, serialise
 from seer.engines.openai.http import ApiKey, Http, key_from_environment
 from seer.engines.openai.messages import Continuation, ImageFormat, chat_messages, data_url
@@ -309,10 +309,17 @@ class OpenAIEngine(BackgroundEngine[str]):
                 written = written[: written.index(close) + 1]  # the stop token after the call does not belong to it
             parts = tuple((name, restore(text)) for name, text in self.encoder.split(written))
             return Completion(parts, tuple(written) if is_call else None, "length" if finish == "length" else "stop")
+        content = (message.get("content") or "") + self._closing_tag(request, choice)
         if not is_call:
-            return read_sample(choice, GLM_LITERALS)
-        parts = read_call(message.get("content") or "", message.get("tool_calls"))
+            return read_sample({**choice, "message": {**message, "content": content}}, GLM_LITERALS)
+        parts = read_call(content, message.get("tool_calls"))
         return Completion(parts, None, "length" if finish == "length" else "stop")
+
+    def _closing_tag(self, request: Request, choice: Mapping[str, Any]) -> str:
+        """</tool_call> if it ended the generation, because vLLM leaves the stop token out of the text; else ""."""
+        is_stop = isinstance(request.constraint, SelectCall) and not request.constraint.enforced
+        stop = self._found.ids.get(CONTROL.close_call) if is_stop and self._found else None
+        return CONTROL.close_call if stop is not None and choice.get("stop_reason") == stop else ""
 
 
 def _images(prompt: Conversation | Chat) -> list[ChatImage]:

@@ -24,6 +24,7 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
     text, reasoning, finish = "", "", ""
     ids: list[Any] = []
     usage: Any = None
+    stop_reason: Any = None
     tags = TagStream(request)
     try:
         async for event in events:
@@ -35,6 +36,7 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
                 continue
             message, ended = first_choice(event)
             finish = ended or finish
+            stop_reason = event["choices"][0].get("stop_reason", stop_reason)
             text += message.get("content") or ""
             thought = reasoning_of(message)
             reasoning += thought
@@ -48,9 +50,8 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
             error.retryable = False
         raise
     tags.end()
-    choice = {"message": {"content": text, "reasoning_content": reasoning}, "finish_reason": finish, "token_ids": ids}
-    if not ids:
-        del choice["token_ids"]
+    choice = {"message": {"content": text, "reasoning_content": reasoning}, "finish_reason": finish}
+    choice |= {"stop_reason": stop_reason} | ({"token_ids": ids} if ids else {})
     return {"choices": [choice], "usage": usage}
 
 

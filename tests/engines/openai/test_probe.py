@@ -215,3 +215,19 @@ def test_reply_with_token_ids_is_read_from_them(small_checkpoint_dir):
         assert parse_call_text(said.raw, (1, 2, 3)).pages == (1, 3)
         free = engine._read(FREE, {"choices": [{**choice, "token_ids": call}]})
         assert (free.raw, free.ids) == (said.raw, None)
+
+
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("stream", [False, True])
+def test_unenforced_call_ends_at_its_closing_tag_which_is_restored(required, stream):
+    """vLLM leaves the stop token out of the text and names it as the stop reason."""
+    call = SelectCall((1, 2, 3), required=required, enforced=False)
+    request = Request(Conversation(PROMPT, PAGES), "c", call, on_text=[].append if stream else None)
+    content = f"{CONTROL.open_call}{render_call((1,))}"
+    choice = {"message": {"content": content}, "finish_reason": "stop", "stop_reason": IDS[CONTROL.close_call]}
+    with engine_for(VLLM(other=Say(raw=json.dumps({"choices": [choice]}).encode()))) as (engine, server):
+        (answer,) = engine.generate([request])
+    assert "structured_outputs" not in server.asked[-1]
+    assert IDS[CONTROL.close_call] in server.asked[-1]["stop_token_ids"]
+    assert answer.raw == f"{content}{CONTROL.close_call}"
+    assert not parse_call_text(answer.raw, (1, 2, 3)).deviations
