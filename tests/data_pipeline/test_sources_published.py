@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.data.downloads import SUMMARY, write_gov_report, write_narrativeqa
 
 from data_pipeline.build import build
 from data_pipeline.records import Rejection, Sample
@@ -28,37 +29,20 @@ def samples(items: list[Sample | Rejection]) -> list[Sample]:
 # ── GovReport ────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_gov_report(folder: Path) -> Path:
-    """Write the official layout: one file for each report, and the ids of every split in lists."""
-    section = {"section_title": "Why", "paragraphs": ["Because."], "subsections": []}
-    reports = {
-        "gao/GAO-1.json": {"id": "GAO-1", "title": "T", "report": [section], "highlight": [section], "fastfact": []},
-        "gao/GAO-2.json": {"id": "GAO-2", "title": "T", "report": [section], "highlight": [section], "fastfact": []},
-        "crs/R1.json": {"id": "R1", "title": "T", "reports": section, "summary": ["One.", "Two."]},
-        "crs/R2.json": {"id": "R2", "title": "T", "reports": section, "summary": ["One."]},
-    }
-    lists = {"gao_train": ["GAO-1"], "crs_train": ["R1"], "gao_valid": ["GAO-2"], "crs_valid": [], "crs_test": ["R2"]}
-    for name, report in reports.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(report))
-    (folder / "split_ids").mkdir()
-    for name, ids in lists.items():
-        (folder / "split_ids" / f"{name}.ids").write_text("".join(f"{report_id}\n" for report_id in ids))
-    return folder
-
-
 def test_gov_report_folder_reads_only_the_split_list(tmp_path: Path) -> None:
-    folder = write_gov_report(tmp_path / "gov-report")
+    folder = write_gov_report(tmp_path)
     found = samples(load("gov_report", folder))
-    assert [sample.id for sample in found] == ["R1", "GAO-1"]
-    assert [sample.answers for sample in found] == [("One.\n\nTwo.",), ("Why\n\nBecause.",)]
+    assert [sample.id for sample in found] == ["R1", "GAO-0", "GAO-1", "GAO-2", "GAO-3"]
+    assert found[0].answers == ("The agency spent more on roads than on rails\n\nIt has no plan for bridges.",)
+    assert found[1].answers == (SUMMARY,)
+    assert found[1].context.startswith("What GAO Found\n\nThe agency")
     assert {sample.task for sample in found} == {"gov_report"}
     spec = SourceSpec(kind="gov_report", path=str(folder), split="validation", allow_other_splits=True)
-    assert [item.id for item in load_source(spec)] == ["GAO-2"]
+    assert [item.id for item in load_source(spec)] == ["GAO-valid"]
 
 
 def test_gov_report_folder_without_split_lists_fails(tmp_path: Path) -> None:
-    folder = write_gov_report(tmp_path / "gov-report")
+    folder = write_gov_report(tmp_path)
     for path in (folder / "split_ids").iterdir():
         path.unlink()
     with pytest.raises(
@@ -68,7 +52,7 @@ def test_gov_report_folder_without_split_lists_fails(tmp_path: Path) -> None:
 
 
 def test_gov_report_split_list_rejects_missing_broken_and_outside_reports(tmp_path: Path) -> None:
-    folder = write_gov_report(tmp_path / "gov-report")
+    folder = write_gov_report(tmp_path)
     (tmp_path / "secret.json").write_text('{"report": "secret", "summary": "secret"}')
     (folder / "gao" / "BAD.json").write_text("[1]")
     (folder / "split_ids" / "gao_train.ids").write_text("GAO-9\nBAD\n../../secret\n")
@@ -89,25 +73,6 @@ def test_gov_report_reads_hub_rows_of_document_and_summary(tmp_path: Path) -> No
 
 
 # ── NarrativeQA ──────────────────────────────────────────────────────────────────────────────────
-
-
-def write_narrativeqa(folder: Path) -> Path:
-    """Write the official layout: questions and summaries in tables, and downloaded stories, of which one is HTML."""
-    (folder / "tmp").mkdir(parents=True)
-    (folder / "qaps.csv").write_text(
-        "document_id,set,question,answer1,answer2,question_tokenized,answer1_tokenized,answer2_tokenized\n"
-        's1,train,"Who left, and when?",Ann,Ann did,Who left ?,Ann,Ann did\n'
-        "s2,train,Who stayed?,Bob,Bob did,Who stayed ?,Bob,Bob did\n"
-        "s3,test,Who?,Eve,Eve,Who ?,Eve,Eve\n"
-    )
-    (folder / "summaries.csv").write_text(
-        'document_id,set,summary,summary_tokenized\ns1,train," Ann leaves ""home"".\nShe returns.",x\ns2,train,Bob stays.,x\n'
-    )
-    (folder / "tmp" / "s1.content").write_text("Once upon a time Ann left.")
-    (folder / "tmp" / "s2.content").write_text(
-        "<html><body><pre>INT. HOUSE\nBob stayed &amp; slept.</pre></body></html>"
-    )
-    return folder
 
 
 def test_narrativeqa_official_tables_read_stories_and_text_of_html_scripts(tmp_path: Path) -> None:
