@@ -35,6 +35,7 @@ from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import Measure, code_points
 from seer.rendering.layout.placing import line_boxes, span_boxes
+from seer.rendering.newlines import settle_newline
 from seer.rendering.plan import AUTO, settle
 from seer.rendering.styles import resolve_style
 from seer.schema import Box, Document, LineBox, MissingGlyph, Page, PageStyle
@@ -251,11 +252,19 @@ def stream(pieces: str | Iterable[str], style: str | PageStyle = "seer") -> Iter
     """Yield the pages of a text of any length in bounded memory. Draw or save each page before the next one.
 
     `pieces` join to the text, such as the lines of an open text file. The pages equal those of `render_text` for the
-    whole text. Raises InputError if the style is unknown or "auto", which needs the whole text first.
+    whole text. Raises InputError if the style is unknown or "auto", which needs the whole text first, or if `pieces`
+    is not one text and the style decides the newline mode by the text, as `paper` does.
     """
     if style == AUTO:
         raise InputError("style='auto': needs the whole text, which a stream does not have; use a named style")
     style = resolve_style(style)
+    if isinstance(pieces, str):
+        style = settle_newline(pieces, style)
+    elif style.newline == AUTO:
+        raise InputError(
+            f"style '{style.name}' has newline='auto': needs the whole text, which a stream does not have; set newline "
+            "to 'break' or 'mark'"
+        )
     measure = Measure(style, load_chain(style.fonts))
     # A string would be iterated character by character, so cut it into pieces first.
     yield from _pages(_pieces(pieces) if isinstance(pieces, str) else pieces, measure)

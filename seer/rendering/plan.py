@@ -17,6 +17,7 @@ from seer.protocol.geometry import GLM_41V, VisionGeometry
 from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, lay_out
 from seer.rendering.layout.measure import Measure
+from seer.rendering.newlines import decide_newline, settle_newline
 from seer.rendering.styles import STYLES, resolve_style
 from seer.schema import Document, PageStyle
 
@@ -65,13 +66,15 @@ def own_pages_row(document: Document, geometry: VisionGeometry = GLM_41V) -> Pla
 
 
 def settle(text: str, style: str | PageStyle, /, geometry: VisionGeometry = GLM_41V, **changes: object) -> PageStyle:
-    """Resolve the style for `text`: "auto" becomes the layout with the fewest tokens.
+    """Resolve the style for `text`: "auto" becomes the layout with the fewest tokens, and the newline mode is decided.
 
     `changes` are fields of the style set by the user; "auto" chooses among the layouts that keep them. Raises
     InputError if the style is unknown, and ConfigError if a change is invalid.
     """
     if style != AUTO:
-        return resolve_style(style, **changes)
+        return settle_newline(text, resolve_style(style, **changes))
+    if changes.get("newline") == "auto":
+        changes["newline"] = decide_newline(text, resolve_style("seer", **changes)).newline
     sample = _sample(text)
     rows = [_row(sample, candidate, geometry) for candidate in _candidates(changes)]
     # `min` returns the first of equal rows, so layouts that keep the source's lines win ties.

@@ -3,12 +3,13 @@
 | style     | page                                                                                            |
 |-----------|-------------------------------------------------------------------------------------------------|
 | seer      | the paper's page: A4 at 72 dpi, 20 px margins, 9 pt text on 10 pt lines                         |
+| paper     | as seer, and newlines that break lines or become marks, by task or by document, as in the paper    |
 | glyph     | the base model's pages: 10 px margins, breaks at spaces only, width and last page cropped       |
 | dense     | 7 pt text on 8 pt lines and narrow margins: few tokens, for models trained on it                |
 | large     | 12 pt text on 14 pt lines, for models that misread small letters                                |
 | miniature | 112x84 px with three short lines, 12 tokens per page, for the model of `seer.miniature` only    |
 
-In the style `seer`, full pages keep their size, as in the paper. Only the blank bottom of the last page is cropped,
+In the styles `seer` and `paper`, full pages keep their size, as in the paper. Only the blank bottom of the last page is cropped,
 because blank space costs as many tokens as text. The pages of `dense`, `large` and `miniature` are whole numbers of
 28 px cells. A `dense` page is half as high, so it holds about as much text as a page of the paper and costs as much to
 retrieve. Each line of a `miniature` page fills its own row of cells.
@@ -28,6 +29,7 @@ from seer.schema import PageStyle
 
 STYLES: dict[str, PageStyle] = {
     "seer": PageStyle(name="seer"),
+    "paper": PageStyle(name="paper", newline="auto"),
     "glyph": PageStyle(name="glyph", margin_x_px=10, margin_y_px=10, breaking="spaces", crop_width=True),
     "dense": PageStyle(
         name="dense",

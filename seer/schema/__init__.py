@@ -14,7 +14,7 @@ from __future__ import annotations
 from seer.schema.answers import Answer, Citation, Failure, Prediction, Status, Step, StepUsage, Usage
 from seer.schema.base import Record
 from seer.schema.conversations import Excerpt, LossClass, Trajectory, Turn
-from seer.schema.documents import Box, Document, LineBox, MissingGlyph, Page, PageStyle, Region
+from seer.schema.documents import Box, Document, LineBox, MissingGlyph, NewlineMode, Page, PageStyle, Region
 
 __all__ = [
     "Answer",
@@ -26,6 +26,7 @@ __all__ = [
     "LineBox",
     "LossClass",
     "MissingGlyph",
+    "NewlineMode",
     "Page",
     "PageStyle",
     "Prediction",

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+NewlineMode = Literal["break", "mark"]
+"""How a page shows the newlines of its source; see `PageStyle.newline`."""
+
+
 class PageStyle(Record):
     """How text becomes a page. Two styles with the same `digest` draw the same pixels."""
 
@@ -30,8 +34,9 @@ class PageStyle(Record):
     line_height_pt: float = Field(10.0, ge=3, le=192)
     tab_columns: int = Field(4, ge=1, le=16)
     """A tab advances to the next multiple of this many spaces."""
-    newline: Literal["break", "mark"] = "break"
-    """`break`: a newline ends the line. `mark`: lines run on and a small mark shows where the source breaks."""
+    newline: NewlineMode | Literal["auto"] = "break"
+    """`break`: a newline ends the line. `mark`: lines run on and a small mark shows where the source breaks. `auto`: one
+    of the two for each document, by the rule of `seer.rendering.newlines`; the pages record which."""
     breaking: Literal["unicode", "spaces"] = "unicode"
     """`unicode`: lines break wherever Unicode allows it. `spaces`: only after white space and next to CJK characters."""
     columns: int = Field(1, ge=1, le=8)

@@ -1,0 +1,187 @@
+"""Choose between newline marks and line breaks for one document, for styles with `newline="auto"`.
+
+    decision = decide_newline(text, resolve_style("paper"))
+    decision.newline, decision.reason       # "mark", "92% of the text is in lines shorter than the page"
+    style = settle_newline(text, resolve_style("paper"))    # the same style with newline="mark"
+
+Hard-wrapped prose, chats, verse and lists leave the right side of a page blank, and blank space costs as many tokens as
+text. With marks their lines run on and fill the page. Code and tables lose their structure without line breaks, and
+prose with one long line for each paragraph gains little from marks.
+
+The rule applies to lines with visible text, in this order:
+
+1. If more than MAX_STRUCTURED of the lines are code or rows of tables, newlines break lines.
+2. If at least MIN_SHORT of the characters are in lines narrower than a column of the page, newlines become marks.
+3. If at least MIN_WRAPPED of the lines inside paragraphs are wrapped at one width, newlines become marks.
+4. Otherwise newlines break lines.
+
+The decision is a pure function of the text and of the style's fonts, font size and column width. It reads the whole
+text, or evenly spaced windows of SAMPLE_CHARS characters in total if the text is longer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seer.rendering.layout.fonts import load_chain
+from seer.rendering.layout.measure import Measure, code_points, newline_ends
+from seer.schema import NewlineMode, PageStyle
+
+MAX_STRUCTURED = 0.1
+"""Largest fraction of code and table lines in a document whose newlines may become marks."""
+MIN_SHORT = 0.5
+"""Smallest fraction of characters in lines narrower than the column."""
+MIN_WRAPPED = 0.8
+"""Smallest fraction of lines inside paragraphs that end where the next word would pass the wrap width."""
+SAMPLE_CHARS = 1 << 18
+_WINDOWS = 4
+_WRAP_CHARS = (40, 200)
+"""Smallest and largest wrap width that step 3 looks for."""
+_FIRST_CJK = 0x2E80
+_MIN_INNER_LINES = 8
+"""Lines inside paragraphs that step 3 requires."""
+_HEAD_CHARS, _TAIL_CHARS = 300, 100
+"""Only the two ends of a longer line are matched, which bounds the time of the patterns."""
+
+_CODE = re.compile(
+    r"""
+      (\w|[)\]"'}>])\s*;\s*$ | \{\s*$ | ^\s*[)\]}]+[,;]?\s*$ | ;\s*\}\s*$       # ends a statement, opens or closes a block
+    | ^\s*(//|/\*|\*/|\#!|\#\s*(include|define|ifn?def|endif|pragma)\b|@\w+(\(.*\))?\s*$|```|~~~)
+    | ^\s*(async\s+)?(def|class|func|fn|function|interface|struct|enum)\s+\w+.*[:{(,]\s*$
+    | ^\s*(if|elif|for|while|with|except|try|else|finally|switch|case)\b[^.?!]*:\s*$
+    | ^\s*(import|package|using)\s+[\w.*]+\s*;?\s*$ | ^\s*from\s+[\w.]+\s+import\b
+    | ^\s*(return|raise|yield|assert|del)\s+[\w.]+[\[(]
+    | ^\s*((export|local|const|let|var|val|final|set)\s+)?[\w.\[\]'"]+(\s*:\s*[\w.\[\]]+)?\s*[-+*/|&%]?=\s*[^\s=]              # an assignment
+    | ==|!=|\+=|&&|->|=>|\w::\w|\w\(\)
+    | \w\.\w+\([^)\s]*[,)=("']                         # a method call without a space before its bracket
+    | ^\s*(end|fi|done|esac|then|else|begin)\s*$ | ^\s*\((def\w*|let\*?|if|cond|lambda)\s
+    | ^\s*<[\w:-]+[^>]*>.*</[\w:-]{2,}>\s*$ | /\s*>\s*$   # XML
+    | ^\s*["'][^"']*["']\s*:\s*\S                      # a JSON key
+    """,
+    re.VERBOSE,
+)
+"""Matches a line of program code, in the syntax that common languages share."""
+_TABLE = re.compile(
+    r"""
+      ^\s*\|.*\|\s*$ | \w[ ]+\|[ ]+\S.*[ ]\|[ ]+\S        # Markdown
+    | ^\s*[+|:]?[-=+|:]{3,}[-=+|:\s]*$                 # rules
+    | [^\s>]\t+\S                                      # cells separated by tabs
+    | [^\s>.?!:][ ]{3,}\S.*\S[ ]{3,}\S                 # columns aligned with spaces
+    """,
+    re.VERBOSE,
+)
+"""Matches a line of a table."""
+_SEPARATOR = re.compile(r"[,;](?=\S)")
+"""Separates the values of a line of comma-separated values."""
+
+
+@dataclass(frozen=True)
+class NewlineDecision:
+    """The newline mode of a document and the measures it is based on, each a fraction from 0 to 1."""
+
+    newline: NewlineMode
+    structured: float
+    """Lines that are code or rows of tables."""
+    short: float
+    """Characters in lines narrower than the column."""
+    wrapped: float
+    """Lines inside paragraphs that are wrapped at one width."""
+
+    @property
+    def reason(self) -> str:
+        """The measure that decides, in words."""
+        if self.structured > MAX_STRUCTURED:
+            return f"{self.structured:.0%} of the lines are code or tables"
+        if self.short >= MIN_SHORT or self.newline == "break":
+            return f"{self.short:.0%} of the text is in lines shorter than the page"
+        return f"{self.wrapped:.0%} of the lines inside paragraphs are wrapped at one width"
+
+
+def decide_newline(text: str, style: PageStyle) -> NewlineDecision:
+    """Decide whether newlines of `text` break lines or become marks on pages of `style`, by the rule of this module.
+
+    Raises InputError or DocumentNotFound if a font of the style cannot be opened.
+    """
+    text = _sample(text)
+    measure = Measure(style, load_chain(style.fonts))
+    codes = code_points(text)
+    ends = np.flatnonzero(newline_ends(codes)) + 1
+    starts = np.concatenate([[0], ends])
+    # Kerning and shaping are ignored: the comparison with the column needs the width of a line, not of each glyph.
+    total_sub = np.concatenate([[0], np.cumsum(measure.advances_sub.take(measure.chain.entries(codes)))])
+    widths_sub = np.diff(total_sub[np.append(starts, len(codes))])
+    lines = [text[start:end].rstrip() for start, end in zip(starts, [*ends, len(text)], strict=True)]
+    visible = [index for index, line in enumerate(lines) if line]
+    if not visible:
+        return NewlineDecision("break", 0.0, 0.0, 0.0)
+    sizes = np.array([len(lines[index].lstrip()) for index in visible])
+    structured = sum(_structured([lines[index] for index in visible])) / len(visible)
+    short = float(sizes[widths_sub[visible] < measure.limit_sub].sum() / sizes.sum())
+    wrapped = _wrapped(lines)
+    marked = structured <= MAX_STRUCTURED and (short >= MIN_SHORT or wrapped >= MIN_WRAPPED)
+    return NewlineDecision("mark" if marked else "break", structured, short, wrapped)
+
+
+def settle_newline(text: str, style: PageStyle) -> PageStyle:
+    """Return `style` with the newline mode that suits `text` if its mode is "auto", else `style` itself.
+
+    Raises InputError or DocumentNotFound if a font of the style cannot be opened.
+    """
+    return with_newline(style, decide_newline(text, style).newline) if style.newline == "auto" else style
+
+
+def with_newline(style: PageStyle, newline: NewlineMode | None) -> PageStyle:
+    """Return `style` with this newline mode if its own mode is "auto"; `style` itself otherwise or for None.
+
+    The name of the returned style ends in the mode, such as "paper:mark".
+    """
+    if newline is None or style.newline != "auto":
+        return style
+    return style.model_copy(update={"newline": newline, "name": f"{style.name}:{newline}"})
+
+
+def _structured(lines: Sequence[str]) -> Iterator[bool]:
+    """Yield for each line whether it is code or a row of a table."""
+    fenced, commas_before = False, 0
+    for line in lines:
+        if len(line) > _HEAD_CHARS + _TAIL_CHARS:
+            line = line[:_HEAD_CHARS] + line[-_TAIL_CHARS:]
+        fence = line.lstrip().startswith(("```", "~~~"))
+        fenced ^= fence
+        # Prose has commas too, but seldom equally many in consecutive lines, all without a space after them.
+        commas = len(_SEPARATOR.findall(line)) if ", " not in line else 0
+        values = commas >= 2 and commas == commas_before
+        commas_before = commas
+        yield fenced or fence or values or bool(_CODE.search(line) or _TABLE.search(line))
+
+
+def _wrapped(lines: Sequence[str]) -> float:
+    """Return the fraction of lines inside paragraphs that are wrapped at one width, in characters; 0 if there is none.
+
+    A line is inside a paragraph if another line with text follows it at once. It is wrapped at a width if it fits, and
+    would not with the first word of the next line.
+    """
+    inner = [(line, after) for line, after in zip(lines, lines[1:], strict=False) if line and after]
+    if len(inner) < _MIN_INNER_LINES:
+        return 0.0
+    sizes = np.array([len(line) for line, _ in inner])
+    # The largest lengths are left out as outliers, such as web addresses that exceed the width.
+    width = int(np.quantile(sizes, 0.98))
+    if not _WRAP_CHARS[0] <= width <= _WRAP_CHARS[1]:
+        return 0.0
+    # CJK text breaks before any character, so its first word is one character.
+    words = np.array([1 if ord(word[0]) >= _FIRST_CJK else len(word) for _, after in inner for word in after.split()[:1]])
+    return float(np.mean((sizes <= width) & (sizes + 1 + words > width)))
+
+
+def _sample(text: str) -> str:
+    """Return a text of up to SAMPLE_CHARS characters whole, and of a longer one evenly spaced windows."""
+    if len(text) <= SAMPLE_CHARS:
+        return text
+    step, size = len(text) // _WINDOWS, SAMPLE_CHARS // _WINDOWS
+    # A newline between the windows keeps the end of one from joining the start of the next.
+    return "\n".join(text[k * step : k * step + size] for k in range(_WINDOWS))
