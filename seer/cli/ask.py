@@ -15,6 +15,7 @@ from seer.cli.options import (
     Device,
     Engine,
     EngineArgs,
+    Font,
     Model,
     Ocr,
     Pages,
@@ -27,6 +28,7 @@ from seer.cli.options import (
     load_policy,
     mode_became_system,
     set_became_policy,
+    style_changes,
 )
 from seer.errors import DocumentNotFound, InputError
 
@@ -49,6 +51,7 @@ def ask(
     engine_args: EngineArgs = None,
     device: Device = "auto",
     style: Style = "seer",
+    font: Font = None,
     pages: Pages = None,
     reflow: Reflow = False,
     ocr: Ocr = "auto",
@@ -86,6 +89,7 @@ def ask(
     chosen = build_selector(selector, gold=(lambda document, question: gold) if gold else None)
     # All options have been checked: only now are documents read and a model loaded.
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
+    reading["changes"] = style_changes(None, font)
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
     _check_gold(gold, len(document.pages))
     built = build_engine(engine, model=model, base_url=base_url, device=device, **arguments)

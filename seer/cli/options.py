@@ -20,6 +20,7 @@ import typer
 from seer.errors import InputError
 
 if TYPE_CHECKING:
+    from seer.schema import PageStyle
     from seer.reading.policy import ReadingPolicy
     from seer.teaching.settings import TeacherSpec
 
@@ -70,13 +71,20 @@ Device = Annotated[str, typer.Option(help="Device of the hf engine: auto, cpu, c
 # ── Documents and pages ──────────────────────────────────────────────────────────────────────────
 
 File = Annotated[str, typer.Argument(help="A document: .txt .md .html .docx .pdf, code, an image, or - for stdin.")]
-Style = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large, or auto: the cheapest layout.")]
+Style = Annotated[str, typer.Option(help="Page style: seer, paper, glyph, dense, large, or auto: the cheapest layout.")]
 StyleOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--style-option",
         help="Set a field of the page style, e.g. --style-option font_size_pt=8. Repeat for several.",
         metavar="KEY=VALUE",
+    ),
+]
+Font = Annotated[
+    str | None,
+    typer.Option(
+        help="Font before those of the style: the name of an installed font, e.g. Verdana as in the paper, or the path "
+        "of a font file."
     ),
 ]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file that is not UTF-8, e.g. gb18030.")]
@@ -94,7 +102,9 @@ Data = Annotated[
     Path, typer.Option(help="Folder of <task>.jsonl files in LongBench form; a benchmark.toml in it names other tasks.")
 ]
 Out = Annotated[Path, typer.Option(help="Folder of the run: predictions and run.json.")]
-BenchmarkStyle = Annotated[str, typer.Option(help="Page style: seer, glyph, dense, large.")]
+BenchmarkStyle = Annotated[
+    str, typer.Option(help="Page style: seer, paper (each task's newlines as in the paper), glyph, dense, large.")
+]
 Tasks = Annotated[
     str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all tasks in the folder.")
 ]
@@ -157,18 +167,33 @@ def load_policy(overrides: Sequence[str] | None) -> ReadingPolicy:
     return load_config(ReadingPolicy, None, overrides or ())
 
 
-def style_changes(overrides: Sequence[str] | None) -> dict[str, Any]:
-    """Return the fields of the page style that `--style-option` sets, as validated values.
+def style_changes(overrides: Sequence[str] | None, font: str | None = None) -> dict[str, Any]:
+    """Return the fields of the page style that `--style-option` and `--font` set, as validated values.
 
-    Raises ConfigError for an unknown field or a bad value.
+    Raises ConfigError for an unknown field or a bad value, InputError or DocumentNotFound for an unknown font.
     """
     from seer.config import load_config
+    from seer.rendering.styles import with_font
     from seer.schema import PageStyle
 
-    if not overrides:
+    if not overrides and font is None:
         return {}
-    style = load_config(PageStyle, None, overrides)
-    return {key: getattr(style, key) for key in (override.partition("=")[0].strip() for override in overrides)}
+    style = load_config(PageStyle, None, overrides or ())
+    changes = {key: getattr(style, key) for key in (one.partition("=")[0].strip() for one in overrides or ())}
+    return changes if font is None else changes | {"fonts": with_font(style, font).fonts}
+
+
+def page_style(style: str, font: str | None) -> str | PageStyle:
+    """Return the style that `--style` names, with `--font` before its fonts.
+
+    Raises InputError or DocumentNotFound if the font is unknown, or InputError if the style is "auto" and a font is
+    given.
+    """
+    from seer.rendering.styles import with_font
+
+    if style == "auto" and font is not None:
+        raise InputError(f"--font {font}: '--style auto' chooses its own layouts here; name another style")
+    return style if font is None else with_font(style, font)
 
 
 def load_teacher(model: str, base_url: str, overrides: Sequence[str]) -> TeacherSpec:
@@ -206,6 +231,7 @@ class SystemOptions:
     base_url: BaseUrl = None
     engine_args: EngineArgs = None
     style: BenchmarkStyle = "seer"
+    font: Font = None
     device: Device = "auto"
     limit: Limit = None
     batch_size: BatchSize = 8

@@ -12,6 +12,7 @@ from seer.cli.command import AsJson
 from seer.cli.options import (
     Encoding,
     File,
+    Font,
     Ocr,
     Pages,
     Password,
@@ -34,6 +35,7 @@ def plan(
     file: File,
     styles: Annotated[str, typer.Option("--styles", help="Styles to compare, separated by commas.")] = _PLAN_STYLES,
     style_options: StyleOptions = None,
+    font: Font = None,
     encoding: Encoding = None,
     pages: Pages = None,
     ocr: Ocr = "auto",
@@ -60,7 +62,7 @@ def plan(
 
     options = {"encoding": encoding, "pages": pages, "ocr": ocr, "password": password}
     document = load_with_progress(file, "seer", options, quiet=as_json)
-    changes = style_changes(style_options)
+    changes = style_changes(style_options, font)
     names = [name.strip() for name in styles.split(",") if name.strip()]
     counter = load_counter(model)
     text_tokens = counter.count(document.text)

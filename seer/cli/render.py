@@ -13,6 +13,7 @@ from seer.cli.command import AsJson, counted
 from seer.cli.options import (
     Encoding,
     File,
+    Font,
     Ocr,
     Pages,
     Password,
@@ -39,6 +40,7 @@ def render(
     format: Annotated[str | None, typer.Option(help="png, pdf, or hf: a Hugging Face dataset folder.")] = None,
     style: Style = "seer",
     style_options: StyleOptions = None,
+    font: Font = None,
     encoding: Encoding = None,
     pages: Pages = None,
     dpi: Annotated[float, typer.Option(help="Resolution of a PDF's own pages.")] = 96,
@@ -64,7 +66,7 @@ def render(
     from seer.rendering.output import keeps_own_pages, manifest, write_dataset, write_pages, write_pdf
 
     options: dict[str, Any] = {
-        "changes": style_changes(style_options),
+        "changes": style_changes(style_options, font),
         "encoding": encoding,
         "pages": pages,
         "dpi": dpi,

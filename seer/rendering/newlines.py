@@ -21,6 +21,7 @@ text, or evenly spaced windows of SAMPLE_CHARS characters in total if the text i
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ import numpy as np
 
 from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.measure import Measure, code_points, newline_ends
+from seer.rendering.styles import resolve_style, with_newline
 from seer.schema import NewlineMode, PageStyle
 
 MAX_STRUCTURED = 0.1
@@ -49,18 +51,21 @@ _HEAD_CHARS, _TAIL_CHARS = 300, 100
 
 _CODE = re.compile(
     r"""
-      (\w|[)\]"'}>])\s*;\s*$ | \{\s*$ | ^\s*[)\]}]+[,;]?\s*$ | ;\s*\}\s*$       # ends a statement, opens or closes a block
-    | ^\s*(//|/\*|\*/|\#!|\#\s*(include|define|ifn?def|endif|pragma)\b|@\w+(\(.*\))?\s*$|```|~~~)
+    # the end of a statement, the start or end of a block
+      (\w|[)\]"'}>])\s*;\s*$ | \{\s*$ | ^\s*[)\]}]+[,;]?\s*$ | ;\s*\}\s*$
+    | ^\s*(end|fi|done|esac|then|else|begin)\s*$
+    # comments, directives, decorators
+    | ^\s*(//|/\*|\*/|\#!|\#\s*(include|define|ifn?def|endif|pragma)\b|@\w+(\(.*\))?\s*$)
+    # definitions, control flow, imports
     | ^\s*(async\s+)?(def|class|func|fn|function|interface|struct|enum)\s+\w+.*[:{(,]\s*$
     | ^\s*(if|elif|for|while|with|except|try|else|finally|switch|case)\b[^.?!]*:\s*$
     | ^\s*(import|package|using)\s+[\w.*]+\s*;?\s*$ | ^\s*from\s+[\w.]+\s+import\b
-    | ^\s*(return|raise|yield|assert|del)\s+[\w.]+[\[(]
-    | ^\s*((export|local|const|let|var|val|final|set)\s+)?[\w.\[\]'"]+(\s*:\s*[\w.\[\]]+)?\s*[-+*/|&%]?=\s*[^\s=]              # an assignment
-    | ==|!=|\+=|&&|->|=>|\w::\w|\w\(\)
-    | \w\.\w+\([^)\s]*[,)=("']                         # a method call without a space before its bracket
-    | ^\s*(end|fi|done|esac|then|else|begin)\s*$ | ^\s*\((def\w*|let\*?|if|cond|lambda)\s
-    | ^\s*<[\w:-]+[^>]*>.*</[\w:-]{2,}>\s*$ | /\s*>\s*$   # XML
-    | ^\s*["'][^"']*["']\s*:\s*\S                      # a JSON key
+    | ^\s*(return|raise|yield|assert|del)\s+[\w.]+[\[(] | ^\s*\((def\w*|let\*?|if|cond|lambda)\s
+    # assignments, operators, calls without a space before the bracket
+    | ^\s*((export|local|const|let|var|val|final|set)\s+)?[\w.\[\]'"]+(\s*:\s*[\w.\[\]]+)?\s*[-+*/|&%]?=\s*[^\s=]
+    | ==|!=|\+=|&&|->|=>|\w::\w|\w\(\) | \w\.\w+\([^)\s]*[,)=("']
+    # elements of XML, keys of JSON
+    | ^\s*<[\w:-]+[^>]*>.*</[\w:-]{2,}>\s*$ | /\s*>\s*$ | ^\s*["'][^"']*["']\s*:\s*\S
     """,
     re.VERBOSE,
 )
@@ -131,17 +136,9 @@ def settle_newline(text: str, style: PageStyle) -> PageStyle:
 
     Raises InputError or DocumentNotFound if a font of the style cannot be opened.
     """
-    return with_newline(style, decide_newline(text, style).newline) if style.newline == "auto" else style
-
-
-def with_newline(style: PageStyle, newline: NewlineMode | None) -> PageStyle:
-    """Return `style` with this newline mode if its own mode is "auto"; `style` itself otherwise or for None.
-
-    The name of the returned style ends in the mode, such as "paper:mark".
-    """
-    if newline is None or style.newline != "auto":
+    if style.newline != "auto":
         return style
-    return style.model_copy(update={"newline": newline, "name": f"{style.name}:{newline}"})
+    return resolve_style(with_newline(style, decide_newline(text, style).newline))
 
 
 def _structured(lines: Sequence[str]) -> Iterator[bool]:
@@ -165,7 +162,7 @@ def _wrapped(lines: Sequence[str]) -> float:
     A line is inside a paragraph if another line with text follows it at once. It is wrapped at a width if it fits, and
     would not with the first word of the next line.
     """
-    inner = [(line, after) for line, after in zip(lines, lines[1:], strict=False) if line and after]
+    inner = [(line, after) for line, after in itertools.pairwise(lines) if line and after]
     if len(inner) < _MIN_INNER_LINES:
         return 0.0
     sizes = np.array([len(line) for line, _ in inner])
@@ -174,7 +171,9 @@ def _wrapped(lines: Sequence[str]) -> float:
     if not _WRAP_CHARS[0] <= width <= _WRAP_CHARS[1]:
         return 0.0
     # CJK text breaks before any character, so its first word is one character.
-    words = np.array([1 if ord(word[0]) >= _FIRST_CJK else len(word) for _, after in inner for word in after.split()[:1]])
+    words = np.array(
+        [1 if ord(word[0]) >= _FIRST_CJK else len(word) for _, after in inner for word in after.split()[:1]]
+    )
     return float(np.mean((sizes <= width) & (sizes + 1 + words > width)))
 
 

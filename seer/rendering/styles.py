@@ -14,8 +14,8 @@ because blank space costs as many tokens as text. The pages of `dense`, `large` 
 28 px cells. A `dense` page is half as high, so it holds about as much text as a page of the paper and costs as much to
 retrieve. Each line of a `miniature` page fills its own row of cells.
 
-The paper's font, Verdana, may not be redistributed. DejaVu Sans, whose widths are nearly the same, replaces it. To use
-your own copy: `resolve_style("seer", fonts=("/path/to/Verdana.ttf", "DroidSansFallback"))`.
+The paper's font, Verdana, may not be redistributed. DejaVu Sans, whose widths are nearly the same, replaces it. If
+Verdana is installed, or you have its file: `with_font("paper", "Verdana")`, `with_font("paper", "/path/to/Verdana.ttf")`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from seer.config import build_config
 from seer.errors import InputError
-from seer.schema import PageStyle
+from seer.schema import NewlineMode, PageStyle
 
 STYLES: dict[str, PageStyle] = {
     "seer": PageStyle(name="seer"),
@@ -80,3 +80,26 @@ def resolve_style(style: str | PageStyle, **changes: Any) -> PageStyle:
         return style
     values = style.model_dump() | {"name": style.name.rstrip("*") + "*"} | changes
     return build_config(PageStyle, values, where=f"style '{style.name}'")
+
+
+def with_newline(style: str | PageStyle, newline: NewlineMode | None) -> str | PageStyle:
+    """Return `style` with this newline mode if its own mode is "auto", as that of `paper`; else `style` itself.
+
+    The name of the returned style ends in the mode, such as "paper:mark". None changes nothing.
+    """
+    open_style = STYLES.get(style) if isinstance(style, str) else style
+    if newline is None or open_style is None or open_style.newline != "auto":
+        return style
+    return open_style.model_copy(update={"newline": newline, "name": f"{open_style.name}:{newline}"})
+
+
+def with_font(style: str | PageStyle, font: str) -> PageStyle:
+    """Return `style` with `font` before its other fonts: the name of a bundled or installed font, or a path.
+
+    Raises InputError if the style or the font is unknown, DocumentNotFound if the path does not exist.
+    """
+    from seer.rendering.layout.fonts import load_font
+
+    load_font(font)
+    style = resolve_style(style)
+    return resolve_style(style, fonts=(font, *(name for name in style.fonts if name != font)))

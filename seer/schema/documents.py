@@ -29,7 +29,8 @@ class PageStyle(Record):
     margin_x_px: int = Field(20, ge=0)
     margin_y_px: int = Field(20, ge=0)
     fonts: tuple[str, ...] = ("DejaVuSans", "DroidSansFallback")
-    """The font chain: names of bundled fonts or paths of font files. The first font with a glyph for a character draws it."""
+    """The font chain: names of bundled or installed fonts, or paths of font files. The first font with a glyph for a
+    character draws it."""
     font_size_pt: float = Field(9.0, ge=3, le=96)
     line_height_pt: float = Field(10.0, ge=3, le=192)
     tab_columns: int = Field(4, ge=1, le=16)

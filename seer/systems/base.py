@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from seer.schema import Answer, Document
+from seer.schema import Answer, Document, NewlineMode
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Task:
     """The bare question for lexical selectors, if `question` also holds instructions."""
     selector_pages: int | None = None
     """Page budget of selectors other than the model, matched per example as in the paper's A.9."""
+    newline: NewlineMode | None = None
+    """How the pages of `context` show newlines, if the page style leaves that open as `paper` does."""
     chat: bool = True
     """False: where the whole text is read, the model continues it outside the chat template."""
     document: Document | None = None

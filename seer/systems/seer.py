@@ -18,6 +18,7 @@ from seer.errors import InputError, SeerError
 from seer.reading.conversation import ReadingLoop, converse
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import Reader, read_batch
+from seer.rendering.styles import with_newline
 from seer.schema import Answer, Failure, PageStyle, Status
 from seer.selection.base import SELECTORS, ModelPlusLexical, OraclePages, Selector, build_selector
 from seer.systems.base import System, Task
@@ -50,7 +51,8 @@ class ReadingSystem:
         conversations = {}
         for index, task in enumerate(tasks):
             try:
-                document = task.document or render_text(task.context, self.style, name=task.id)
+                style = with_newline(self.style, task.newline)
+                document = task.document or render_text(task.context, style, name=task.id)
                 selector = _for_task(self.reader.selector, task)
                 policy = self._policy(task)
                 conversations[index] = _with_failure_as_answer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seer.cli.command import AsJson
 from seer.cli.eval.predict import describe_run, reasoning_tokens, run_system, show_summary
-from seer.cli.options import DocQAOptions, load_policy, set_became_policy, with_options
+from seer.cli.options import DocQAOptions, load_policy, page_style, set_became_policy, with_options
 
 
 @set_became_policy
@@ -27,7 +27,7 @@ def docqa(options: DocQAOptions, as_json: AsJson = False) -> None:
         options.documents,
         run_name(options.system, options.selector),
         reasoning_tokens=reasoning_tokens(options),
-        style=options.style,
+        style=page_style(options.style, options.font),
         dpi=options.dpi,
         ocr=options.ocr,
         describe=describe_run(options, policy),

@@ -13,12 +13,14 @@ from seer.cli.eval.tables import show_labels
 from seer.cli.options import (
     BenchmarkStyle,
     Data,
+    Font,
     Limit,
     Tasks,
     TeacherModel,
     TeacherOptions,
     TeacherUrl,
     load_teacher,
+    page_style,
     set_became_teacher_option,
 )
 from seer.cli.progress import progress
@@ -31,6 +33,7 @@ def label(
     model: TeacherModel,
     base_url: TeacherUrl = "",
     style: BenchmarkStyle = "seer",
+    font: Font = None,
     reasks: Annotated[int, typer.Option(help="Further requests after a reply that is neither YES nor NO.")] = 2,
     against: Annotated[
         Path | None, typer.Option(help="Reference labels (JSONL: id, pages) to measure the agreement with.")
@@ -61,7 +64,7 @@ def label(
             spec,
             out,
             benchmark=benchmark,
-            style=style,
+            style=page_style(style, font),
             reasks=reasks,
             reference=reference,
             on_progress=on_progress,

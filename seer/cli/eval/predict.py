@@ -18,6 +18,7 @@ from seer.cli.options import (
     Postprocess,
     SystemOptions,
     load_policy,
+    page_style,
     set_became_policy,
     with_options,
 )
@@ -113,7 +114,7 @@ def run_system(
         model=options.model,
         base_url=options.base_url,
         selector=options.selector,
-        style=options.style,
+        style=page_style(options.style, options.font),
         policy=policy,
         device=options.device,
         **parse_engine_arguments(options.engine_args),
@@ -154,16 +155,17 @@ def show_summary(summary: RunSummary, out: Path, as_json: bool) -> None:
 def describe_run(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any]:
     """Return the part of a run's manifest that names model and system settings; the benchmark adds its own.
 
-    Raises InputError if the engine's options contradict each other.
+    Raises InputError if the engine's options contradict each other or the font is unknown.
     """
     from seer.engines.build import choose_engine
     from seer.models.checkpoint import weights_digest
 
+    style = page_style(options.style, options.font)
     return {
         "engine": choose_engine(options.engine, base_url=options.base_url),
         "model": options.model,
         "selector": options.selector,
-        "style": options.style,
+        "style": style if isinstance(style, str) else style.model_dump(mode="json"),
         "weights": weights_digest(options.model),
         "policy": policy.model_dump(mode="json"),
     }

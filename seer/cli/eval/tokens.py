@@ -10,7 +10,7 @@ import typer
 
 from seer.cli.command import AsJson
 from seer.cli.eval.tables import show_tokens
-from seer.cli.options import BenchmarkStyle, Data, Limit, Tasks
+from seer.cli.options import BenchmarkStyle, Data, Font, Limit, Tasks, page_style
 from seer.cli.progress import progress
 
 
@@ -18,6 +18,7 @@ def tokens(
     data: Data,
     model: Annotated[str | None, typer.Option(help="Checkpoint folder to count with. Default: tekken.")] = None,
     style: BenchmarkStyle = "seer",
+    font: Font = None,
     tasks: Tasks = None,
     limit: Limit = None,
     as_json: AsJson = False,
@@ -35,7 +36,7 @@ def tokens(
     encoder = load_encoder(model)[0] if model else tekken_encoder()
     with progress("counting") as on_progress:
         tables = dry_token_tables(
-            records, encoder, style, benchmark=benchmark, on_progress=lambda done, total: on_progress(done, total, 0)
+            records, encoder, page_style(style, font), benchmark=benchmark, on_progress=lambda done, total: on_progress(done, total, 0)
         )
     show_tokens(tables, len(records), model or "tekken", style, as_json)
     if as_json:

@@ -36,7 +36,7 @@ _BATCH = 16
 def dry_token_tables(
     records: Sequence[LongBenchRecord],
     encoder: Encoder,
-    style: str = "seer",
+    style: str | PageStyle = "seer",
     *,
     benchmark: Benchmark = LONGBENCH,
     on_progress: Callable[[int, int], None] | None = None,

@@ -18,6 +18,7 @@ from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, bare_question, build_context
 from seer.evaluation.scoring.chinese import cut_words
 from seer.evaluation.scoring.pages import GoldPages, PageMetric, PageScore, lexical_overlap, page_score, split_at_median
+from seer.rendering.styles import with_newline
 from seer.schema import PageStyle
 
 Selections = Mapping[str, tuple[int, ...]]
@@ -71,7 +72,8 @@ def select_with_budgets(
     wanted = [record for record in records if record.id in gold and record.id in budgets]
     for done, record in enumerate(wanted, 1):
         task = benchmark.find(record.task)
-        document = render_text(build_context(task, record.input, record.context), style, name=record.id)
+        page_style = with_newline(style, task.newline)
+        document = render_text(build_context(task, record.input, record.context), page_style, name=record.id)
         question = bare_question(task, record.input)
         for name, selector in selectors.items():
             selections[name][record.id] = selector.select(document, question, budgets[record.id])

@@ -26,7 +26,7 @@ from seer.config import build_config
 from seer.errors import ConfigError
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, BenchmarkTask
 from seer.evaluation.scoring.scorers import Metric
-from seer.schema import Record
+from seer.schema import NewlineMode, Record
 
 FILE_NAME = "benchmark.toml"
 
@@ -43,6 +43,7 @@ class TaskSpec(Record):
     chat: bool = True
     first_line: bool = False
     input_ends_document: bool = False
+    newline: NewlineMode | None = None
 
     @field_validator("question")
     @classmethod
@@ -87,7 +88,8 @@ def to_manifest(benchmark: Benchmark) -> dict[str, Any]:
     return {
         "benchmark": benchmark.name,
         "tasks": {
-            name: {field: getattr(task, field) for field in TaskSpec.model_fields}
+            # An unset newline mode is left out, as in manifests that were written before tasks had one.
+            name: {field: value for field in TaskSpec.model_fields if (value := getattr(task, field)) is not None}
             for name, task in benchmark.tasks.items()
         },
     }

@@ -8,6 +8,7 @@ from seer.evaluation.analysis.scored_run import ScoredRun
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import build_context
 from seer.evaluation.reports.notes import conditions
+from seer.rendering.styles import with_newline
 from seer.schema import Prediction, Status, Step
 from seer.web.tables import Case, Picture, Section, Table, columns, row
 from seer.web.wording import step_text
@@ -103,7 +104,8 @@ def _page_case(run: ScoredRun, record: LongBenchRecord, gold: Mapping[str, tuple
     selected = run.predictions[record.task][record.id].selected_pages
     wanted = gold.get(record.id, ())
     task = run.report.benchmark.find(record.task)
-    document = render_text(build_context(task, record.input, record.context), run.style, name=record.id)
+    style = with_newline(run.style, task.newline)
+    document = render_text(build_context(task, record.input, record.context), style, name=record.id)
     every = [
         page for page in document.pages if len(document.pages) <= MAX_PICTURES or page.number in {*selected, *wanted}
     ]

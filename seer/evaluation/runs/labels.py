@@ -25,6 +25,7 @@ from typing import Any
 from seer.errors import EngineError, InputError
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, bare_question, build_context
+from seer.rendering.styles import with_newline
 from seer.schema import PageStyle
 from seer.storage import write_json, write_text
 from seer.teaching.ledger import Budget, Ledger, Spending
@@ -191,7 +192,8 @@ class _Judging:
         from seer.rendering import stream
 
         task = self.benchmark.find(record.task)
-        pages = [page.text for page in stream(build_context(task, record.input, record.context), self.style)]
+        style = with_newline(self.style, task.newline)
+        pages = [page.text for page in stream(build_context(task, record.input, record.context), style)]
         if not any(answer.strip() for answer in record.answers):
             return PageLabel(record.id, record.task, len(pages), reason="no_answer")
         question = bare_question(task, record.input)

@@ -43,7 +43,7 @@ def plan_docqa(
     system_name: str,
     *,
     reasoning_tokens: int = 0,
-    style: str = "seer",
+    style: str | PageStyle = "seer",
     dpi: float = 96,
     ocr: Ocr = "auto",
     describe: Mapping[str, Any] | None = None,

@@ -134,6 +134,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Coun
         gold_pages=options.gold_pages.get(record.id, ()),
         query=record.input,
         selector_pages=options.page_budgets.get(record.id),
+        newline=task.newline,
         chat=task.chat,
     )
 

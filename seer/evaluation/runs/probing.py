@@ -20,6 +20,7 @@ from seer.evaluation.benchmarks.custom import from_manifest
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.files import RunFolder, read_predictions, read_run_manifest
 from seer.evaluation.runs.plan_longbench import PredictOptions, to_task
+from seer.rendering.styles import with_newline
 from seer.schema import Excerpt, Turn
 from seer.storage import append_lines
 
@@ -79,7 +80,7 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
     engine, mode = system.reader.engine, system.reader.policy.mode
     key = f"probe:{task.id}"
     started = time.perf_counter()
-    document = task.document or render_text(task.context, system.style, name=task.id)
+    document = task.document or render_text(task.context, with_newline(system.style, task.newline), name=task.id)
     if mode == "text":
         whole = Excerpt(page=0, start=0, text=document.text)
         chat = task.chat and system.reader.policy.chat

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seer.errors import DocumentNotFound, InputError
+from seer.rendering.layout.systemfonts import find_system_font
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,7 +180,7 @@ class FontChain:
 
 @lru_cache(maxsize=8)
 def load_chain(names: tuple[str, ...]) -> FontChain:
-    """Open a chain of fonts. Each name is that of a bundled font, or the path of a .ttf, .otf or .ttc file.
+    """Open a chain of fonts. Each name is that of a bundled or installed font, or the path of a .ttf, .otf or .ttc file.
 
     Raises DocumentNotFound if a path does not exist. Raises InputError if the chain is empty, a name is unknown, or a
     file cannot be read as a font.
@@ -191,7 +192,7 @@ def load_chain(names: tuple[str, ...]) -> FontChain:
 
 @cache
 def load_font(name: str) -> Font:
-    """Open one font by the name of a bundled font or the path of a font file. Raises the errors of `load_chain`."""
+    """Open one font by the name of a bundled or installed font, or a path. Raises the errors of `load_chain`."""
     import uharfbuzz as hb
 
     path = _font_path(name)
@@ -225,14 +226,19 @@ def bundled_fonts() -> list[str]:
 
 
 def _font_path(name: str) -> Path:
-    """Resolve the name of a bundled font, or check the path of a font file."""
+    """Find a font by its name, bundled before installed, or check the path of a font file."""
     if "/" in name or "\\" in name or Path(name).suffix.lower() in {".ttf", ".otf", ".ttc", ".woff", ".woff2"}:
         path = Path(name).expanduser()
         if not path.is_file():
             raise DocumentNotFound(f"no font file at '{name}': use the path of a .ttf, .otf or .ttc file")
         return path
     path = DATA_DIR / f"{name}.ttf"
-    if not path.is_file():
-        known = ", ".join(bundled_fonts())
-        raise InputError(f"font '{name}' is unknown; use one of {known}, or the path of a font file")
-    return path
+    if path.is_file():
+        return path
+    installed = find_system_font(name)
+    if installed is None:
+        raise InputError(
+            f"font '{name}' is neither bundled ({', '.join(bundled_fonts())}) nor installed on this system; install it "
+            "or use the path of a font file"
+        )
+    return installed
