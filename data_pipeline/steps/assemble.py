@@ -19,6 +19,7 @@ from data_pipeline.steps.chance import chance
 from data_pipeline.steps.paging import pages_overlapping
 from data_pipeline.steps.reason import Reasoning, thoughts
 from seer.protocol.turns import observation, observation_without_text
+from seer.rendering.newlines import settle_newline
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 
 
@@ -52,13 +53,15 @@ def assemble(
         "judge": judged_by,
         "reason": reasoning.made_by,
     }
+    # The record names the newline mode of its pages, so that a later change of the rule cannot move them.
+    page_style = settle_newline(sample.context, style)
     trajectories: dict[str, Trajectory] = {}
     for form in spec.forms:
         turns = tuple(_turns(form, sample, pages, rounds, reasoning))
         trajectories[form] = Trajectory(
             id=sample.key,
             source=sample.context,
-            style=style,
+            style=page_style,
             turns=turns,
             relevant_pages=tuple(relevant),
             answers=sample.answers,

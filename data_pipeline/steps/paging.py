@@ -6,15 +6,23 @@ from collections.abc import Callable, Sequence
 
 from data_pipeline.records import PageSpan
 from seer.protocol.geometry import GLM_41V
-from seer.schema import PageStyle
+from seer.rendering import resolve_style
+from seer.schema import NewlineMode, PageStyle
 
 Paginate = Callable[[str], tuple[PageSpan, ...]]
 """Splits a text into pages."""
 
 
-def layout_pages(style: PageStyle) -> Paginate:
-    """Return a function that splits a text into the pages of `style`, the same pages that readers and the trainer draw."""
+def layout_pages(style: PageStyle, newline: NewlineMode | None = None) -> Paginate:
+    """Return a function that splits a text into the pages of `style`, the same pages that readers and the trainer draw.
+
+    `newline` sets the newline mode if the style leaves it open, as `paper` does; without it each text decides. A
+    trajectory that is paged with `newline` must record the style `with_newline(style, newline)`.
+    """
     from seer.rendering import stream
+    from seer.rendering.styles import with_newline
+
+    style = resolve_style(with_newline(style, newline))
 
     def paginate(text: str) -> tuple[PageSpan, ...]:
         return tuple(

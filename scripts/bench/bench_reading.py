@@ -5,9 +5,11 @@
 1. The second stage of a conversation over 6 pages with a small model: the fraction of positions that it reuses from the
    first stage, and its time to first token compared with the first.
 2. Encoding 1,000 trajectories of 8k tokens.
-3. Prompt tokens in mode `auto` over LongBench records; BM25 selects 1.59 pages on average, and tekken counts text.
+3. Prompt tokens in mode `auto` over LongBench records; BM25 selects 1.59 pages on average, and tekken counts text. In
+   style `paper`, each task has the newline mode of its benchmark.
+4. Pages and vision tokens of the same records in style `paper`, compared with the paper's.
 
-Prints tables and, as the last line, JSON. Without LongBench records the last three keys are null.
+Prints tables and, as the last line, JSON. Without LongBench records the keys of 3 and 4 are null.
 """
 
 from __future__ import annotations
@@ -19,11 +21,21 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seer.schema import NewlineMode
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 MEAN_PAGES = 1.59
 """Mean number of pages that the paper's model selects for a question (section 6.4)."""
-STYLES = ("seer", "dense", "auto")
+STYLES = ("seer", "paper", "dense", "auto")
+BEST_OF = ("seer", "dense", "auto")
+"""The styles that `compression_mean_best` chooses from."""
+PAPER_PAGES = 6.6
+"""Mean number of pages of a record, over all 4,750 (section 6.4)."""
+PAPER_PROMPT_TOKENS = 3522.5
+"""Prompt tokens of the visual baseline, labels and question included; mean over tasks (table 2)."""
 QUICK_RECORDS = 2
 """Records of each task with --quick."""
 
@@ -40,6 +52,7 @@ def main() -> None:
     result |= bench_stages(repeats=3 if options.quick else 9)
     result |= bench_encoding(100 if options.quick else 1000)
     result |= bench_compression(options.data, QUICK_RECORDS if options.quick else None)
+    result |= bench_pages(options.data, QUICK_RECORDS if options.quick else None)
     print(json.dumps(result))
 
 
@@ -136,7 +149,8 @@ def bench_compression(data: Path, limit: int | None) -> dict[str, float | int | 
     """Print the ratio of each task and style, and return the means. `limit`: records of each task."""
     if not data.is_dir():
         print(f"\nNo records at {data}: the token table is left out")
-        return {"compression_mean": None, "compression_mean_best": None, "records_over_text": None}
+        keys = ("compression_mean", "compression_mean_best", "compression_paper", "records_over_text")
+        return dict.fromkeys(keys)
     tables = {style: token_table(data, style, limit) for style in STYLES}
     tasks = sorted(next(iter(tables.values()))[0])
     print("\nFull-text prompt / prompt in mode auto, per task; text counted by tekken, BM25 selecting 1.59 pages")
@@ -148,7 +162,8 @@ def bench_compression(data: Path, limit: int | None) -> dict[str, float | int | 
     print(f"  {'records over full text':22}" + "".join(f"{tables[style][1]:9d}" for style in STYLES))
     return {
         "compression_mean": round(means["seer"], 3),
-        "compression_mean_best": round(max(means.values()), 3),
+        "compression_mean_best": round(max(means[style] for style in BEST_OF), 3),
+        "compression_paper": round(means["paper"], 3),
         "records_over_text": sum(over for _, over in tables.values()),
     }
 
@@ -160,11 +175,13 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
     their mean is 1.59, counted in the pages of each style.
     """
     from seer.engines.scripted import ScriptedEngine, oracle_script
+    from seer.evaluation.benchmarks.tasks import TASKS
     from seer.models.counting import tekken_encoder
     from seer.reading.conversation import converse
     from seer.reading.policy import ReadingPolicy
     from seer.reading.reader import read_batch
     from seer.rendering import render_text
+    from seer.rendering.styles import with_newline
     from seer.selection.base import build_selector
 
     engine = ScriptedEngine(oracle_script(answer="x"), tekken_encoder(), max_positions=10**7)
@@ -178,12 +195,49 @@ def token_table(data: Path, style: str, limit: int | None) -> tuple[dict[str, fl
             seen += 1
             question = record["input"].strip() or "Summarise the text."
             policy = ReadingPolicy(mode="auto", selector_pages=budget)
-            document = render_text(record["context"], style)
+            document = render_text(record["context"], with_newline(style, TASKS[file.stem].newline))
             usage = read_batch([converse(document, question, engine, selector, policy)], engine)[0].usage
             full, prompt = full + usage.full_text, prompt + usage.prompt
             over += usage.prompt > usage.full_text
         ratios[file.stem] = full / prompt
     return ratios, over
+
+
+# ── 4. The paper's pages ─────────────────────────────────────────────────────────────────────────
+
+
+def bench_pages(data: Path, limit: int | None) -> dict[str, float | None]:
+    """Compare pages and vision tokens in style `paper` with the paper's.
+
+    Pages are weighted by the tasks' records in the full benchmark, tokens are the mean over tasks, as in the paper.
+    """
+    if not data.is_dir():
+        return {"pages_per_sample": None, "vision_tokens_paper": None}
+    from seer.evaluation.benchmarks.tasks import TASKS
+
+    print(f"\nStyle paper, a record\n  {'task':22}{'newline':>9}{'records':>9}{'pages':>9}{'tokens':>9}")
+    measured = {}
+    for file in sorted(data.glob("*.jsonl")):
+        task = TASKS[file.stem]
+        contexts = [json.loads(line)["context"] for line in file.read_text(encoding="utf-8").splitlines()[:limit]]
+        pages, tokens = page_means(contexts, task.newline)
+        measured[task.name] = (pages, tokens)
+        print(f"  {task.name:22}{task.newline:>9}{len(contexts):9d}{pages:9.2f}{tokens:9.0f}")
+    weights = {name: TASKS[name].num_records for name in measured}
+    per_sample = sum(pages * weights[name] for name, (pages, _) in measured.items()) / sum(weights.values())
+    mean_tokens = statistics.mean(tokens for _, tokens in measured.values())
+    print(f"  pages a sample of {sum(weights.values()):,}: {per_sample:.2f}, the paper's: {PAPER_PAGES}")
+    print(f"  vision tokens, mean over tasks: {mean_tokens:,.1f}, the paper's whole prompt: {PAPER_PROMPT_TOKENS:,}")
+    return {"pages_per_sample": round(per_sample, 3), "vision_tokens_paper": round(mean_tokens, 1)}
+
+
+def page_means(contexts: list[str], newline: NewlineMode | None) -> tuple[float, float]:
+    """(mean pages, mean vision tokens) of the texts in style `paper` with a task's newline mode."""
+    from seer.rendering.plan import plan
+    from seer.rendering.styles import with_newline
+
+    rows = [plan(context, [with_newline("paper", newline)])[0] for context in contexts]
+    return statistics.mean(row.pages for row in rows), statistics.mean(row.vision_tokens for row in rows)
 
 
 def filler(seed: int, characters: int) -> str:

@@ -20,8 +20,8 @@ import typer
 from seer.errors import InputError
 
 if TYPE_CHECKING:
-    from seer.schema import PageStyle
     from seer.reading.policy import ReadingPolicy
+    from seer.schema import PageStyle
     from seer.teaching.settings import TeacherSpec
 
 Command = Callable[..., None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from seer.rendering.plan import PlanRow
     from seer.schema import Document, PageStyle
 
-_PLAN_STYLES = "seer,glyph,dense,large,auto"
+_PLAN_STYLES = "seer,paper,glyph,dense,large,auto"
 
 
 @set_became_style_option
@@ -56,13 +57,16 @@ def plan(
     Example: seer plan report.txt --serve --model path/to/checkpoint --gpus 2 --gpu-gib 80
     """
     from seer.models.counting import load_counter
+    from seer.rendering.newlines import decide_newline
     from seer.rendering.output import keeps_own_pages
     from seer.rendering.plan import own_pages_row, settle
     from seer.rendering.plan import plan as plan_text
+    from seer.rendering.styles import resolve_style
 
     options = {"encoding": encoding, "pages": pages, "ocr": ocr, "password": password}
     document = load_with_progress(file, "seer", options, quiet=as_json)
     changes = style_changes(style_options, font)
+    newline = decide_newline(document.text, resolve_style("paper", **changes))
     names = [name.strip() for name in styles.split(",") if name.strip()]
     counter = load_counter(model)
     text_tokens = counter.count(document.text)
@@ -73,10 +77,12 @@ def plan(
     rows = [_row(name, row, text_tokens) for name, row in measured]
     served = _serving(model, [(name, row.style, row.pages) for name, row in measured], gpus, gpu_gib) if serve else []
     if as_json:
-        record = {"document": document.name, "counter": counter.name, "styles": rows}
+        record = {"document": document.name, "counter": counter.name, "newline": asdict(newline), "styles": rows}
+        record["newline"]["reason"] = newline.reason
         typer.echo(json.dumps(record | ({"serving": served} if serve else {})))
     else:
         _print_plan(document, counter.name, rows)
+        typer.echo(f"Newlines of this document: {newline.newline}, because {newline.reason} (rule of newline=auto).")
         for row in served:
             typer.echo(
                 f"{row['style']}: {row['conversation_tokens']:,} tokens and {row['conversation_gb']:.2f} GB of cache a "

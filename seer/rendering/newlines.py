@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,37 +49,51 @@ _MIN_INNER_LINES = 8
 _HEAD_CHARS, _TAIL_CHARS = 300, 100
 """Only the two ends of a longer line are matched, which bounds the time of the patterns."""
 
-_CODE = re.compile(
+_CODE_START = re.compile(
+    r"""\s*(?:
+    # comments, directives, decorators, hunks of a patch
+      (?://|/\*|\*/|\#!|<\?|@@\s|\#\s*(?:include|define|ifn?def|endif|pragma)\b|@\w+(?:\(.*\))?$)
+    # definitions, imports, forms of Lisp, calls that fill a line
+    | (?:async\s+)?(?:def|class|func|fn|function|interface|struct|enum)\s+\w+.*[:{(,]$
+    | (?:import|package|using)\s+[\w.*]+\s*;?$ | from\s+[\w.]+\s+import\b
+    | \((?:def\w*|let\*?|if|cond|lambda)\s | \w+\(.*\)$
+    # assignments
+    | \#?\s*(?:(?:export|local|const|let|var|val|final|set)\s+)?[\w.\[\]'"]+(?:\s*:\s*[\w.\[\]]+)?\s*[-+*/|&%]?=\s*[^\s=]
+    # brackets that close a block, elements of XML, keys of JSON, list items and indented keys of YAML
+    | [)\]}]+[,;]?$ | <[\w:-]+[^>]*>.*</[\w:-]{2,}>$ | ["'][^"']*["']\s*:\s*\S
+    | (?:(?<=\s)|(?:-\s+))[a-z_$][\w.$/-]*:(?:\s+\S|$)
+    )""",
+    re.VERBOSE,
+)
+"""Matches from the start of a line of program code, in the syntax that common languages share."""
+_CODE_INSIDE = re.compile(
+    r"""[)\]}]\s*;$|\{$|;\s*\}$|/\s*>$|==|!=|\+=|[<>]=|&&|->|=>|\w::\w|\w\(\)|\w\.\w+\([^)\s]*[,)=("']"""
+)
+"""Matches the end of a statement or block, operators, and calls without a space before the bracket."""
+_LIKE_CODE = re.compile(
     r"""
-    # the end of a statement, the start or end of a block
-      (\w|[)\]"'}>])\s*;\s*$ | \{\s*$ | ^\s*[)\]}]+[,;]?\s*$ | ;\s*\}\s*$
-    | ^\s*(end|fi|done|esac|then|else|begin)\s*$
-    # comments, directives, decorators
-    | ^\s*(//|/\*|\*/|\#!|\#\s*(include|define|ifn?def|endif|pragma)\b|@\w+(\(.*\))?\s*$)
-    # definitions, control flow, imports
-    | ^\s*(async\s+)?(def|class|func|fn|function|interface|struct|enum)\s+\w+.*[:{(,]\s*$
-    | ^\s*(if|elif|for|while|with|except|try|else|finally|switch|case)\b[^.?!]*:\s*$
-    | ^\s*(import|package|using)\s+[\w.*]+\s*;?\s*$ | ^\s*from\s+[\w.]+\s+import\b
-    | ^\s*(return|raise|yield|assert|del)\s+[\w.]+[\[(] | ^\s*\((def\w*|let\*?|if|cond|lambda)\s
-    # assignments, operators, calls without a space before the bracket
-    | ^\s*((export|local|const|let|var|val|final|set)\s+)?[\w.\[\]'"]+(\s*:\s*[\w.\[\]]+)?\s*[-+*/|&%]?=\s*[^\s=]
-    | ==|!=|\+=|&&|->|=>|\w::\w|\w\(\) | \w\.\w+\([^)\s]*[,)=("']
-    # elements of XML, keys of JSON
-    | ^\s*<[\w:-]+[^>]*>.*</[\w:-]{2,}>\s*$ | /\s*>\s*$ | ^\s*["'][^"']*["']\s*:\s*\S
+      \#|\[[\w .:/-]+\]$ | [a-z_$][\w.$/-]*:(?:\s+\S|$)
+    | \s*(?:end|fi|done|esac|then|else|begin)$
+    | \s*(?:if|elif|for|while|with|except|try|else|finally|switch|case)\b[^.?!]*:$
+    | \s*(?:return|raise|yield|assert|del)\s+[\w.]+[\[(]
+    | .*[\w"'>]\s*;$
     """,
     re.VERBOSE,
 )
-"""Matches a line of program code, in the syntax that common languages share."""
-_TABLE = re.compile(
-    r"""
-      ^\s*\|.*\|\s*$ | \w[ ]+\|[ ]+\S.*[ ]\|[ ]+\S        # Markdown
-    | ^\s*[+|:]?[-=+|:]{3,}[-=+|:\s]*$                 # rules
-    | [^\s>]\t+\S                                      # cells separated by tabs
-    | [^\s>.?!:][ ]{3,}\S.*\S[ ]{3,}\S                 # columns aligned with spaces
-    """,
+"""Matches lines that occur in code, but in verse and prose too: "and carries leaves to sea;"."""
+_MIN_CODE_PER_LIKE = 0.25
+"""Lines that are certainly code or tables, for each line of `_LIKE_CODE`, from which the latter count too."""
+_ROW_START = re.compile(
+    r"""\s*(?:
+      \|.*\|$                                                 # Markdown
+    | [+|:]?[-=+|:]{3,}[-=+|:\s]*$                            # rules
+    | [-+]?\d[\dxXa-fA-F.]*(?:[\s,;:]+[-+]?\d[\dxXa-fA-F.]*)+$  # numbers
+    )""",
     re.VERBOSE,
 )
-"""Matches a line of a table."""
+"""Matches from the start of a row of a table."""
+_ROW_INSIDE = re.compile(r"[^\s>]\t+\S|\w +\| +\S.* \| +\S|[^\s>.?!:] {3,}\S.*\S {3,}\S")
+"""Matches cells that are separated by tabs, by bars, or by runs of spaces."""
 _SEPARATOR = re.compile(r"[,;](?=\S)")
 """Separates the values of a line of comma-separated values."""
 
@@ -124,7 +138,7 @@ def decide_newline(text: str, style: PageStyle) -> NewlineDecision:
     if not visible:
         return NewlineDecision("break", 0.0, 0.0, 0.0)
     sizes = np.array([len(lines[index].lstrip()) for index in visible])
-    structured = sum(_structured([lines[index] for index in visible])) / len(visible)
+    structured = _structured([lines[index] for index in visible])
     short = float(sizes[widths_sub[visible] < measure.limit_sub].sum() / sizes.sum())
     wrapped = _wrapped(lines)
     marked = structured <= MAX_STRUCTURED and (short >= MIN_SHORT or wrapped >= MIN_WRAPPED)
@@ -141,8 +155,11 @@ def settle_newline(text: str, style: PageStyle) -> PageStyle:
     return resolve_style(with_newline(style, decide_newline(text, style).newline))
 
 
-def _structured(lines: Sequence[str]) -> Iterator[bool]:
-    """Yield for each line whether it is code or a row of a table."""
+def _structured(lines: Sequence[str]) -> float:
+    """Return the fraction of the lines, stripped on the right, that are code or rows of tables."""
+    if lines[0].startswith(("#!", "<?")):
+        return 1.0  # a script or XML, however many comments it has
+    certain = likely = 0
     fenced, commas_before = False, 0
     for line in lines:
         if len(line) > _HEAD_CHARS + _TAIL_CHARS:
@@ -151,9 +168,20 @@ def _structured(lines: Sequence[str]) -> Iterator[bool]:
         fenced ^= fence
         # Prose has commas too, but seldom equally many in consecutive lines, all without a space after them.
         commas = len(_SEPARATOR.findall(line)) if ", " not in line else 0
-        values = commas >= 2 and commas == commas_before
+        if (
+            fenced
+            or fence
+            or (commas >= 2 and commas == commas_before)
+            or _CODE_START.match(line)
+            or _CODE_INSIDE.search(line)
+            or _ROW_START.match(line)
+            or _ROW_INSIDE.search(line)
+        ):
+            certain += 1
+        elif _LIKE_CODE.match(line):
+            likely += 1
         commas_before = commas
-        yield fenced or fence or values or bool(_CODE.search(line) or _TABLE.search(line))
+    return (certain + (likely if certain >= _MIN_CODE_PER_LIKE * likely else 0)) / len(lines)
 
 
 def _wrapped(lines: Sequence[str]) -> float:

@@ -36,7 +36,11 @@ def tokens(
     encoder = load_encoder(model)[0] if model else tekken_encoder()
     with progress("counting") as on_progress:
         tables = dry_token_tables(
-            records, encoder, page_style(style, font), benchmark=benchmark, on_progress=lambda done, total: on_progress(done, total, 0)
+            records,
+            encoder,
+            page_style(style, font),
+            benchmark=benchmark,
+            on_progress=lambda done, total: on_progress(done, total, 0),
         )
     show_tokens(tables, len(records), model or "tekken", style, as_json)
     if as_json:

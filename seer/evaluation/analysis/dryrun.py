@@ -23,7 +23,7 @@ from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark
 from seer.evaluation.runs.loop import answer_every, to_prediction
 from seer.evaluation.runs.plan_longbench import PredictOptions, to_input
-from seer.schema import Document, Prediction
+from seer.schema import Document, PageStyle, Prediction
 
 if TYPE_CHECKING:
     from seer.protocol.encoding import Encoder

@@ -19,7 +19,7 @@ from seer.evaluation.benchmarks.docqa import DocQARecord
 from seer.evaluation.runs.loop import BenchmarkInput, count_inputs
 from seer.evaluation.runs.score_docqa import PREDICTIONS_NAME
 from seer.evaluation.scoring.short_answers import NOT_ANSWERABLE
-from seer.schema import Document
+from seer.schema import Document, PageStyle
 
 if TYPE_CHECKING:
     from seer.rendering.formats.scans import Ocr
