@@ -16,10 +16,11 @@ from data_pipeline.records import PageSpan, Sample
 from data_pipeline.settings import AssembleSpec
 from data_pipeline.sources.posing import posed_question
 from data_pipeline.steps.chance import chance
-from data_pipeline.steps.paging import pages_overlapping
+from data_pipeline.steps.paging import newline_of, pages_overlapping
 from data_pipeline.steps.reason import Reasoning, thoughts
 from seer.protocol.turns import observation, observation_without_text
 from seer.rendering.newlines import settle_newline
+from seer.rendering.styles import with_newline
 from seer.schema import Excerpt, PageStyle, Trajectory, Turn
 
 
@@ -53,8 +54,8 @@ def assemble(
         "judge": judged_by,
         "reason": reasoning.made_by,
     }
-    # The record names the newline mode of its pages, so that a later change of the rule cannot move them.
-    page_style = settle_newline(sample.context, style)
+    # The record names the newline mode of its pages, so that later changes to tasks or rules cannot move them.
+    page_style = settle_newline(sample.context, with_newline(style, newline_of(sample)))
     trajectories: dict[str, Trajectory] = {}
     for form in spec.forms:
         turns = tuple(_turns(form, sample, pages, rounds, reasoning))

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
-from data_pipeline.records import PageSpan
+from data_pipeline.records import PageSpan, Sample
+from seer.evaluation.benchmarks.tasks import TASKS
 from seer.protocol.geometry import GLM_41V
-from seer.rendering import resolve_style
 from seer.schema import NewlineMode, PageStyle
 
-Paginate = Callable[[str], tuple[PageSpan, ...]]
-"""Splits a text into pages."""
+
+class Paginate(Protocol):
+    """Splits a text into pages. `newline` applies if the page style leaves the newline mode open, as `paper` does."""
+
+    def __call__(self, text: str, newline: NewlineMode | None = None) -> tuple[PageSpan, ...]: ...
 
 
-def layout_pages(style: PageStyle, newline: NewlineMode | None = None) -> Paginate:
-    """Return a function that splits a text into the pages of `style`, the same pages that readers and the trainer draw.
+def newline_of(sample: Sample) -> NewlineMode | None:
+    """Return how the sample's benchmark task shows newlines, or None without a task."""
+    return TASKS[sample.task].newline if sample.task else None
 
-    `newline` sets the newline mode if the style leaves it open, as `paper` does; without it each text decides. A
-    trajectory that is paged with `newline` must record the style `with_newline(style, newline)`.
-    """
+
+def layout_pages(style: PageStyle) -> Paginate:
+    """Return a function that splits a text into the pages of `style`, the same pages that readers and the trainer draw."""
     from seer.rendering import stream
     from seer.rendering.styles import with_newline
 
-    style = resolve_style(with_newline(style, newline))
-
-    def paginate(text: str) -> tuple[PageSpan, ...]:
+    def paginate(text: str, newline: NewlineMode | None = None) -> tuple[PageSpan, ...]:
         return tuple(
             PageSpan(
                 page.number,
@@ -34,7 +37,7 @@ def layout_pages(style: PageStyle, newline: NewlineMode | None = None) -> Pagina
                 page.width_px,
                 page.height_px,
             )
-            for page in stream(text, style)
+            for page in stream(text, with_newline(style, newline))
         )
 
     return paginate
@@ -47,7 +50,7 @@ _NOMINAL_PX = (595, 842)
 def fixed_pages(page_chars: int) -> Paginate:
     """Return a function that cuts pages of `page_chars` characters: for measurements without a layout, not for training."""
 
-    def paginate(text: str) -> tuple[PageSpan, ...]:
+    def paginate(text: str, newline: NewlineMode | None = None) -> tuple[PageSpan, ...]:
         starts = range(0, max(1, len(text)), page_chars)
         return tuple(
             PageSpan(n, start, min(start + page_chars, len(text)), 0, *_NOMINAL_PX) for n, start in enumerate(starts, 1)

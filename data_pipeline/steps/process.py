@@ -22,7 +22,7 @@ from data_pipeline.steps.annotate import (
 from data_pipeline.steps.assemble import assemble, selection_rounds
 from data_pipeline.steps.chance import chance
 from data_pipeline.steps.lengths import LengthLimit
-from data_pipeline.steps.paging import Paginate, layout_pages
+from data_pipeline.steps.paging import Paginate, layout_pages, newline_of
 from data_pipeline.steps.prepare import Item
 from data_pipeline.steps.reason import Reasoner, Reasoning, TeacherReasoner, TemplateReasoner, template_reasoning
 from data_pipeline.tally import BuildStopped
@@ -53,7 +53,7 @@ class Process:
 
         Raises BuildStopped if a teacher is unusable, BudgetReached if the budget is spent and `budget.then` is `stop`.
         """
-        pages = self.paginate(sample.context)
+        pages = self.paginate(sample.context, newline_of(sample))
         try:
             return await self._run(sample, pages)
         except Rejected as rejected:

@@ -77,8 +77,8 @@ def plan(
     rows = [_row(name, row, text_tokens) for name, row in measured]
     served = _serving(model, [(name, row.style, row.pages) for name, row in measured], gpus, gpu_gib) if serve else []
     if as_json:
-        record = {"document": document.name, "counter": counter.name, "newline": asdict(newline), "styles": rows}
-        record["newline"]["reason"] = newline.reason
+        decision = asdict(newline) | {"reason": newline.reason}
+        record = {"document": document.name, "counter": counter.name, "newline": decision, "styles": rows}
         typer.echo(json.dumps(record | ({"serving": served} if serve else {})))
     else:
         _print_plan(document, counter.name, rows)

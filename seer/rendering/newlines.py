@@ -30,7 +30,7 @@ import numpy as np
 
 from seer.rendering.layout.fonts import load_chain
 from seer.rendering.layout.measure import Measure, code_points, newline_ends
-from seer.rendering.styles import resolve_style, with_newline
+from seer.rendering.styles import with_newline
 from seer.schema import NewlineMode, PageStyle
 
 MAX_STRUCTURED = 0.1
@@ -152,7 +152,7 @@ def settle_newline(text: str, style: PageStyle) -> PageStyle:
     """
     if style.newline != "auto":
         return style
-    return resolve_style(with_newline(style, decide_newline(text, style).newline))
+    return with_newline(style, decide_newline(text, style).newline)
 
 
 def _structured(lines: Sequence[str]) -> float:

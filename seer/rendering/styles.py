@@ -21,11 +21,13 @@ Verdana is installed, or you have its file: `with_font("paper", "Verdana")`, `wi
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, TypeVar
 
 from seer.config import build_config
 from seer.errors import InputError
 from seer.schema import NewlineMode, PageStyle
+
+_Style = TypeVar("_Style", bound=str | PageStyle)
 
 STYLES: dict[str, PageStyle] = {
     "seer": PageStyle(name="seer"),
@@ -82,7 +84,7 @@ def resolve_style(style: str | PageStyle, **changes: Any) -> PageStyle:
     return build_config(PageStyle, values, where=f"style '{style.name}'")
 
 
-def with_newline(style: str | PageStyle, newline: NewlineMode | None) -> str | PageStyle:
+def with_newline(style: _Style, newline: NewlineMode | None) -> _Style | PageStyle:
     """Return `style` with this newline mode if its own mode is "auto", as that of `paper`; else `style` itself.
 
     The name of the returned style ends in the mode, such as "paper:mark". None changes nothing.

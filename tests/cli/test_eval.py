@@ -16,6 +16,8 @@ from seer.errors import ConfigError, InputError
 from seer.evaluation.benchmarks.longbench import read_data
 from seer.evaluation.files import read_predictions, read_run_manifest
 from seer.evaluation.runs.score import EXIT_GAPS
+from seer.protocol.geometry import GLM_41V
+from seer.rendering import render_text, resolve_style
 
 
 @pytest.fixture
@@ -72,6 +74,30 @@ def test_predict_with_selector_uses_the_page_budgets_of_a_matched_run(data, tmp_
     compared = invoke("report", tmp_path / "a", "--out", tmp_path / "report", "--json")
     assert compared.exit_code == 0, compared.output
     assert len(json.loads(compared.stdout)["reports"]) == 3
+
+
+def test_predict_in_paper_style_draws_each_task_with_its_newlines_and_font(tmp_path):
+    text = "".join(f"baker {n} is quiet\n" for n in range(300))
+    tasks = {"hotpotqa": "mark", "musique": "break"}
+    for name in tasks:
+        record = {"input": "Who?", "context": text, "answers": ["x"]}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    common = ("predict", "--data", tmp_path, "--engine", "scripted", "--system", "visual", "--style", "paper")
+    assert invoke(*common, "--out", tmp_path / "a").exit_code == 0
+    font = ("--font", "DroidSansFallback")
+    assert invoke(*common, *font, "--out", tmp_path / "b").exit_code == 0
+    fonts = ("DroidSansFallback", "DejaVuSans")
+    for run, changes in (("a", {}), ("b", {"fonts": fonts})):
+        for name, newline in tasks.items():
+            (one,) = read_predictions(tmp_path / run / f"{name}.jsonl")
+            document = render_text(text, resolve_style("seer", newline=newline, **changes))
+            assert one.usage.vision == sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)
+    assert read_run_manifest(tmp_path / "a")["style"] == "paper"
+    assert tuple(read_run_manifest(tmp_path / "b")["style"]["fonts"]) == fonts
+    # Other fonts make other pages, so neither run resumes the other.
+    assert isinstance(invoke(*common, *font, "--out", tmp_path / "a").exception, ConfigError)
+    unknown = invoke(*common, "--font", "No Such Font", "--out", tmp_path / "c")
+    assert isinstance(unknown.exception, InputError) and "neither bundled" in str(unknown.exception)
 
 
 @pytest.mark.parametrize("recorded", ["first", "model"])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from seer.cli.cache import cache
 from seer.cli.plan import plan
 from seer.cli.render import render
-from seer.errors import SeerError
+from seer.errors import InputError, SeerError
 from seer.rendering import output, render_text
 
 app = typer.Typer()
@@ -131,6 +131,28 @@ def test_plan_compares_styles(report):
     assert auto["vision_tokens"] <= seer["vision_tokens"]
     assert seer["ratio"] == pytest.approx(seer["text_tokens"] / seer["vision_tokens"], abs=1e-3)
     assert "vision tokens" in run("plan", report).stdout
+
+
+def test_plan_shows_newline_decision_of_the_document(tmp_path):
+    for name, line, newline, reason in (
+        ("mail.txt", "The bridge has to be repaired before the winter, they wrote.", "mark", "of the text is in lines"),
+        ("code.py", "total = total + 1", "break", "100% of the lines are code or tables"),
+    ):
+        (tmp_path / name).write_text(f"{line}\n" * 90)
+        shown = run("plan", tmp_path / name).stdout
+        assert f"Newlines of this document: {newline}, because" in shown and reason in shown
+        record = json.loads(run("plan", tmp_path / name, "--styles", "seer,paper", "--json").stdout)
+        assert record["newline"]["newline"] == newline and reason in record["newline"]["reason"]
+        assert [row["layout"] for row in record["styles"]] == ["seer", f"paper:{newline}"]
+        assert (record["styles"][0]["pages"] > record["styles"][1]["pages"]) == (newline == "mark")
+
+
+def test_render_with_font_option_draws_that_font(report, tmp_path):
+    run("render", report, "-o", tmp_path / "pages", "--font", "DroidSansFallback", "--style", "paper")
+    style = json.loads((tmp_path / "pages" / "manifest.json").read_text())["style"]
+    assert style["fonts"] == ["DroidSansFallback", "DejaVuSans"] and style["newline"] == "mark"
+    with pytest.raises(InputError, match="font 'No Such Font' is neither bundled"):
+        run("render", report, "--font", "No Such Font")
 
 
 def test_plan_of_a_pdf_includes_its_own_pages(report, tmp_path):

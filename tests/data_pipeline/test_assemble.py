@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 from data_pipeline.records import Evidence, Sample
 from data_pipeline.settings import AssembleSpec
 from data_pipeline.steps.assemble import assemble, selection_rounds
-from data_pipeline.steps.paging import fixed_pages, layout_pages, pages_overlapping
+from data_pipeline.steps.paging import fixed_pages, layout_pages, newline_of, pages_overlapping
 from data_pipeline.steps.reason import Reasoning, template_reasoning
 from seer.protocol.call import parse_call, render_call
 from seer.rendering import render_text, resolve_style
-from seer.schema import LossClass, Trajectory
+from seer.schema import LossClass, NewlineMode, Trajectory
 
 STYLE = resolve_style("seer")
 CONTEXT = "".join(f"Line {n}: the valley of Orla is quiet.\n" for n in range(200))
@@ -46,6 +47,18 @@ def test_layout_pages_match_drawn_pages() -> None:
     ]
     assert len(PAGES) >= 3
     assert PAGES[0].vision_tokens == 630
+
+
+@pytest.mark.parametrize(("task", "newline"), [("", "mark"), ("hotpotqa", "mark"), ("musique", "break")])
+def test_assemble_in_paper_style_records_newlines_of_the_task_or_the_text(task: str, newline: NewlineMode) -> None:
+    paper, sample = resolve_style("paper"), replace(SAMPLE, task=task)
+    pages = layout_pages(paper)(CONTEXT, newline_of(sample))
+    made = assemble(sample, pages, (1,), REASONING, style=paper, spec=AssembleSpec(), seed=0, judged_by="gold")
+    style = made["select"].style
+    assert style.newline == newline
+    drawn = render_text(CONTEXT, style)
+    assert [(page.start, page.end) for page in drawn] == [(page.start, page.end) for page in pages]
+    assert len(pages) == len(render_text(CONTEXT, resolve_style("seer", newline=newline)).pages)
 
 
 def test_assemble_select_form_has_every_turn() -> None:

@@ -7,7 +7,9 @@ from fakes import small_encoder
 
 from seer.engines.scripted import ScriptedEngine
 from seer.errors import InputError
+from seer.protocol.geometry import GLM_41V
 from seer.reading.policy import ReadingPolicy
+from seer.rendering import render_text, resolve_style
 from seer.schema import PageStyle
 from seer.selection.base import SELECTORS
 from seer.systems.base import Task
@@ -110,3 +112,16 @@ def test_answer_batch_failed_task_does_not_affect_others():
     assert (empty.status, empty.cause) == ("failed", "'no text' is empty; use a text with at least one character")
     assert (unasked.status, unasked.failure.retryable) == ("failed", False)
     assert unasked.cause == "the question is empty; give a question of at least one character"
+
+
+@pytest.mark.parametrize(("style", "newlines"), [("paper", ("break", "mark", "mark")), ("seer", ("break",) * 3)])
+def test_answer_batch_lays_tasks_out_with_their_newlines_if_the_style_leaves_them_open(style, newlines):
+    engine = ScriptedEngine(lambda request: ANSWER, small_encoder())
+    system = build_system("visual", engine=engine, style=style)
+    text = "".join(f"baker {n} is quiet\n" for n in range(400))
+    # The last task has no mode of its own, so the text decides.
+    tasks = [Task(id=str(mode), context=text, question="Which?", newline=mode) for mode in ("break", "mark", None)]
+    usages = [answer.usage for answer in system.answer_batch(tasks)]
+    for usage, newline in zip(usages, newlines, strict=True):
+        document = render_text(text, resolve_style("seer", newline=newline))
+        assert usage.vision == sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)

@@ -60,6 +60,18 @@ def test_benchmark_is_equal_after_manifest_round_trip(world):
     assert from_manifest(json.loads(json.dumps(to_manifest(benchmark))), "here") == benchmark
 
 
+def test_custom_task_newline_is_in_the_manifest_only_if_set(world):
+    (world / FILE_NAME).write_text(WORLD + 'newline = "mark"\n', encoding="utf-8")
+    benchmark = load_benchmark(world)
+    assert (benchmark.find("digits").newline, benchmark.find("names").newline) == (None, "mark")
+    manifest = to_manifest(benchmark)
+    assert "newline" not in manifest["tasks"]["digits"] and manifest["tasks"]["names"]["newline"] == "mark"
+    assert from_manifest(json.loads(json.dumps(manifest)), "here") == benchmark
+    (world / FILE_NAME).write_text(WORLD + 'newline = "auto"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match="newline"):
+        load_benchmark(world)
+
+
 def test_custom_benchmark_is_predicted_scored_and_reported(world, tmp_path):
     out = tmp_path / "run"
     arguments = ["longbench", "--data", str(world), "--engine", "scripted", "--out", str(out), "--json"]

@@ -27,6 +27,12 @@ def test_longbench_has_21_tasks_in_six_categories():
     }
 
 
+def test_longbench_tasks_marked_in_glyphs_evaluation_have_newline_marks():
+    marked = "passage_retrieval_en hotpotqa narrativeqa qmsum gov_report vcsum triviaqa multi_news dureader qasper samsum trec"
+    assert {name for name, task in TASKS.items() if task.newline == "mark"} == set(marked.split())
+    assert all(task.newline in ("mark", "break") for task in TASKS.values())
+
+
 def test_read_records_reads_records_of_every_task(shared_data):
     num_records = 0
     for task in TASKS.values():

@@ -21,6 +21,7 @@ from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, LEDGER_NAME, l
 from seer.evaluation.runs.score import EXIT_GAPS
 from seer.evaluation.scoring.pages import read_page_labels
 from seer.rendering import render_text, resolve_style
+from seer.schema import PageStyle
 from seer.teaching.ledger import Budget, Ledger
 from seer.teaching.settings import TeacherSpec
 from seer.teaching.teachers import open_teacher
@@ -61,7 +62,7 @@ def run(data: Path, out: Path, server: TeacherServer, *more: object):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def beacon_page(style: str = "seer") -> tuple[int, ...]:
+def beacon_page(style: str | PageStyle = "seer") -> tuple[int, ...]:
     return tuple(page.number for page in render_text(CONTEXT, style).pages if BEACON in page.text)
 
 
@@ -168,6 +169,13 @@ def test_label_numbers_pages_by_style(data, tmp_path):
     with serve(knows_the_beacon) as server:
         run(data, tmp_path / "labels", server, "--style", "large")
     assert read_page_labels(tmp_path / "labels" / LABELS_NAME)["found"] == beacon_page("large") != beacon_page()
+
+
+def test_label_in_paper_style_numbers_pages_with_the_newlines_of_the_task(data, tmp_path):
+    with serve(knows_the_beacon) as server:
+        run(data, tmp_path / "labels", server, "--style", "paper")
+    marked = resolve_style("seer", newline="mark")  # hotpotqa is one of the tasks with marks
+    assert read_page_labels(tmp_path / "labels" / LABELS_NAME)["found"] == beacon_page(marked) != beacon_page()
 
 
 def test_label_rejects_wrong_key_and_invalid_input(data, tmp_path):
