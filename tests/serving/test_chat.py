@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from seer.errors import InputError, SeerError
+from seer.reading.policy import ReadingPolicy
 from seer.rendering import documents
 from seer.rendering.formats import pdf as pdfsource
 from seer.rendering.formats import scans
 from seer.rendering.layout.lines import lay_out
 from seer.serving.chat import ChatRequest, Source, decode_data_url, read_chat, split_question
-from seer.serving.reading import load_documents, safe_name
+from seer.serving.reading import chat_policy, load_documents, safe_name
 from seer.serving.settings import ChatOptions, ServeSettings, read_keys
 from tests.rendering.makers import WORD, make_docx, make_pdf
 
@@ -219,3 +220,59 @@ def test_read_keys_takes_strong_keys_from_file_or_environment(tmp_path, monkeypa
         read_keys(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_keys(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("messages", "fields", "message"),
+    [
+        ([], {}, "'messages' is missing or empty; send at least one user message"),
+        (
+            [{"role": "system", "content": "x"}],
+            {},
+            "no message has the role 'user'; ask the question in a user message",
+        ),
+        ([5, user("x")], {}, r"messages\[0\] is not an object; give it 'role' and 'content'"),
+        ([user(5)], {}, r"messages\[0\].content is neither a text nor a list of parts; send one of them"),
+        (
+            [user([{"type": "audio"}])],
+            {},
+            r"messages\[0\] holds a part of type 'audio'; Seer reads text, file and image",
+        ),
+        ([{"role": "tool", "content": "x"}, user("x")], {}, r"messages\[0\] has the role 'tool'; Seer reads system"),
+        ([user(texts(LONG, " "))], {}, "the last user message holds no question; write it as the last text part"),
+        ([user("Who jumps?")], {}, "the chat holds no document: add a file part.* a text of at least 100 characters"),
+        ([user(texts(LONG, "Who?" + " and who" * 900))], {}, "characters and 4000 are allowed; put the document"),
+        ([user(texts(*[LONG] * 65, "Who?"))], {}, "the chat holds more than 64 documents; join some of them"),
+        ([user(texts(LONG, "Who?"))], {"model": 5}, "'model' is missing; see /v1/models"),
+        ([user(texts(LONG, "Who?"))], {"n": 2}, "n=2: Seer returns one answer; leave n out"),
+        (
+            [user(texts(LONG, "Who?"))],
+            {"tools": [1]},
+            "'tools' is not supported; Seer answers questions about documents",
+        ),
+        ([user(texts(LONG, "Who?"))], {"seer": [1]}, r"'seer' is \[1\]; an object is needed"),
+        ([user(texts(LONG, "Who?"))], {"stream": "yes"}, "'stream' is 'yes'; true or false is needed"),
+        ([user(texts(LONG, "Who?"))], {"temperature": 3}, "'temperature' is 3; a number from 0 to 2 is needed"),
+        ([user(texts(LONG, "Who?"))], {"temperature": float("nan")}, "'temperature' is nan; a number from 0 to 2"),
+        ([user(texts(LONG, "Who?"))], {"max_tokens": True}, "'max_tokens' is True; a number from 1 is needed"),
+    ],
+)
+def test_read_chat_names_what_is_wrong_and_what_to_send(messages, fields, message):
+    limits = SETTINGS.model_copy(update={"max_question_chars": 4000})
+    with pytest.raises(InputError, match=message):
+        read_chat({"model": "seer", "messages": messages, **fields}, limits)
+
+
+def test_chat_policy_takes_sampling_from_the_chat_and_limits_its_tokens():
+    chat = read(user(texts(LONG, "Who?")), temperature=1, top_p=0.5, seed=7, max_tokens=10_000, seer={"rounds": 2})
+    policy = chat_policy(ReadingPolicy(), chat, ServeSettings(max_new_tokens=300))
+    assert (policy.temperature, policy.top_p, policy.seed, policy.rounds) == (1.0, 0.5, 7, 2)
+    assert policy.max_new_tokens == 300
+    plain = chat_policy(ReadingPolicy(seed=3), read(user(texts(LONG, "Who?"))), ServeSettings())
+    assert (plain.temperature, plain.seed) == (ReadingPolicy().temperature, 3)
+
+
+def test_read_keys_rejects_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "keys").write_bytes(b"\xff\xfe" + b"a" * 20)
+    with pytest.raises(InputError, match="keys' is not text; write one key per line, in ASCII"):
+        read_keys(tmp_path / "keys")

@@ -192,3 +192,17 @@ def test_log_fields_keep_the_cause_and_leave_foreign_text_out(error, cause):
 def test_failure_of_an_error_that_no_engine_raised_is_none():
     assert failure_of(SeerError("other")) is None
     assert failure_of(TimeoutError()) is None
+
+
+def test_file_store_forgets_files_after_their_time_and_rejects_empty_ones(monkeypatch):
+    store = FileStore(1 << 20, ttl_s=60)
+    try:
+        with pytest.raises(InputError, match="the file is empty; upload one with at least one byte"):
+            store.add("a.txt", b"", "owner", "")
+        stored = store.add("a.txt", b"text", "owner", "")
+        assert store.find(stored.id, "owner") == stored and store.read(stored) == b"text"
+        monkeypatch.setattr("seer.serving.files.time.time", lambda: stored.created_at + 61)
+        assert store.find(stored.id, "owner") is None and store.owned_by("owner") == []
+        assert not list(store._folder.iterdir())
+    finally:
+        store.close()

@@ -71,3 +71,25 @@ def test_plan_for_serving_without_a_model_fails(tmp_path):
     (text := tmp_path / "a.txt").write_text("word", encoding="utf-8")
     result = CliRunner().invoke(app, ["plan", str(text), "--serve"])
     assert result.exit_code != 0 and "--model" in str(result.exception)
+
+
+@pytest.mark.parametrize("field", ["layers", "kv_heads", "head_size", "weight_bytes"])
+def test_model_shape_rejects_sizes_below_one(field):
+    sizes = {"layers": 1, "kv_heads": 1, "head_size": 1, "weight_bytes": 1}
+    with pytest.raises(InputError, match=f"{field}=0.* has a size below 1; use the sizes in a model's config.json"):
+        ModelShape(**(sizes | {field: 0}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpus": 0}, "gpus, pages and page sizes must be at least 1"),
+        ({"text_tokens": -1}, "text_tokens at least 0"),
+        ({"gpu_memory_gib": 0}, "memory must be above 0"),
+        ({"memory_share": 1.1}, "memory_share above 0 and at most 1"),
+        ({"memory_share": 0}, "memory_share above 0 and at most 1"),
+    ],
+)
+def test_serving_load_rejects_values_out_of_range(changes, message):
+    with pytest.raises(InputError, match=message):
+        ServingLoad(**changes)
