@@ -18,9 +18,7 @@ from seer.errors import DocumentNotFound, InputError
 if TYPE_CHECKING:
     from data_pipeline.settings import BuildConfig
 
-app = command_line(
-    "seer-data", "Build trajectories from question sets: load, guard, judge pages, reason, filter, assemble, shard."
-)
+app = command_line("seer-data", "Build trajectories (training conversations) from question sets.")
 
 Folder = Annotated[Path, typer.Argument(help="A set, or the output folder of a build.", show_default=False)]
 
@@ -31,7 +29,7 @@ def build(
     input: Annotated[str, typer.Option("--input", help="One JSONL or Parquet file; replaces the sources.")] = "",
     kind: Annotated[str, typer.Option(help="With --input: the name of a known source, or table.")] = "table",
     map: Annotated[str, typer.Option("--map", help="With --input: columns, e.g. question=q,context=text.")] = "",
-    split: Annotated[str, typer.Option(help="With --input: the split the file holds.")] = "train",
+    split: Annotated[str, typer.Option(help="With --input: the split that the file contains.")] = "train",
     judge: Annotated[
         str, typer.Option(help="How pages are judged: gold, answer or teacher; overrides the configuration.")
     ] = "",
@@ -39,18 +37,18 @@ def build(
     runner: Annotated[str, typer.Option(help="local: one process; ray: several Ray processes.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="With --runner ray: number of processes.")] = 2,
     limit: Annotated[
-        int, typer.Option(min=0, help="A pilot: read this many samples, divided like the sources' targets; 0: all.")
+        int, typer.Option(min=0, help="Read this many samples, divided like the sources' targets; 0 reads all.")
     ] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate calls, tokens, hours and money; send and write nothing.")
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, hours and cost; send and write nothing.")
     ] = False,
     pilot: Annotated[
-        str, typer.Option(help="With --dry-run: a pilot's output folder, to measure instead of assume.")
+        str, typer.Option(help="With --dry-run: output folder of a pilot, whose measurements replace assumptions.")
     ] = "",
     assume: Annotated[
         list[str] | None, typer.Option("--assume", help="With --dry-run: change an assumption, e.g. phase2=0.5.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Build again over a finished build.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a finished build.")] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting, e.g. reason.samples=4; may be repeated.")
     ] = None,

@@ -20,7 +20,7 @@ from seer.cli.command import AsJson, command_line
 from seer.cli.command import run as run_command
 from seer.errors import InputError
 
-app = command_line("seer-train", "Train Seer models: trajectories become a checkpoint.")
+app = command_line("seer-train", "Train Seer models on trajectories (training conversations).")
 
 ConfigPath = Annotated[Path, typer.Argument(help="A TOML file; see configs/.")]
 Overrides = Annotated[
@@ -63,7 +63,7 @@ def plan(
     gpus: Annotated[int, typer.Option(min=1, help="GPUs over all nodes.")] = 2,
     gpu_gib: Annotated[float, typer.Option(min=0.001, help="Memory of one GPU.")] = 80.0,
     vision_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Of the longest trajectory; by default all its tokens.")
+        int | None, typer.Option(min=0, help="Vision tokens of the longest trajectory. Default: all its tokens.")
     ] = None,
     supervised_tokens: Annotated[int, typer.Option(min=1, help="Supervised tokens of one micro-batch.")] = 1024,
     as_json: AsJson = False,
@@ -95,10 +95,10 @@ def plan(
 
 @app.command()
 def admit(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """List which trajectories fit into the token limit and can be encoded, and store the list beside each set.
+    """List which trajectories fit into the token limit and can be encoded, and store the list next to each set.
 
     Every run of these sets with the same tokenizer and limit uses the stored list: the main run, controls and ablations.
-    Without this command, the first run makes it. Needs no GPU, and of the model only its tokenizer.
+    Without this command, the first run makes it. Needs no GPU; of the model, it reads only the tokenizer.
 
     Example: seer-train admit configs/seer-9b.toml
     """
@@ -139,7 +139,7 @@ def inspect(
     html: Annotated[Path | None, typer.Option(help="Write an HTML page to this file instead.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Show trajectories token by token: which tokens are given, which are learned, and with which weight.
+    """Show trajectories token by token: which tokens are context, which are trained, and with which weight.
 
     Example: seer-train inspect runs/data/paper/train --model path/to/checkpoint --html sample.html
     """

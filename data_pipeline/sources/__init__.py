@@ -1,0 +1,1 @@
+"""Question sets as sources: readers, adapters to one record form, and their registry."""

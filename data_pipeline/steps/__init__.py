@@ -1,0 +1,1 @@
+"""The steps of a build, one module each."""

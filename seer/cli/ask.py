@@ -1,4 +1,4 @@
-"""`seer ask`: one question about one document or several."""
+"""`seer ask`: one question about one or more documents."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ask(
         Path | None, typer.Option(help="Folder for report.html, report.md, answer.json and the pages.")
     ] = None,
 ) -> None:
-    """Ask a question about one document or several.
+    """Ask a question about one or more documents.
 
     Example: seer ask report.txt "What was the total?" --model path/to/checkpoint
     Example: seer ask report.txt "What was the total?" --model path/to/checkpoint --system auto --selector bm25

@@ -12,7 +12,7 @@ from seer.cli.options import check_choice
 
 
 def cache(
-    action: Annotated[str, typer.Argument(help="info, or clear.")],
+    action: Annotated[str, typer.Argument(help="info or clear.")],
     as_json: AsJson = False,
 ) -> None:
     """Show how many pages of PDFs are cached on disk and where, or delete them.

@@ -14,7 +14,7 @@ def demo(
     model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the packaged one.")] = None,
     document: Annotated[
         Path | None,
-        typer.Option(help="Your own 4 to 24 lines of names and codes: 'doctor 482139' or 'lawyer → rabbit'."),
+        typer.Option(help="A text file with 4 to 24 lines such as 'doctor 482139' or 'lawyer → rabbit'."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the report.")] = True,
 ) -> None:

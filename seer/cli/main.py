@@ -25,7 +25,7 @@ from seer.cli.serve import serve
 app = command_line(
     "seer",
     "Read long documents as page images, and retrieve exact text where a question needs it.\n\n"
-    "See also: seer-data builds trajectories, seer-train trains on them.",
+    "See also: seer-data builds training data, seer-train trains on it.",
 )
 
 

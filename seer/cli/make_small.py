@@ -17,7 +17,7 @@ def make_small(
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a small, untrained GLM-4V checkpoint (1.6 M parameters) to try every command with. Its answers are random.
+    """Make a small, untrained GLM-4V checkpoint (1.6 M parameters) for trying commands. Its answers are random.
 
     Example: seer make-small small/
     """

@@ -37,7 +37,8 @@ System = Annotated[
     ),
 ]
 Selector = Annotated[
-    str, typer.Option(help="Who selects pages: model, model+bm25, bm25, dense, hybrid, first, random, all, oracle.")
+    str,
+    typer.Option(help="How pages are selected: model, model+bm25, bm25, dense, hybrid, first, random, all, oracle."),
 ]
 Policy = Annotated[
     list[str] | None,
@@ -50,11 +51,13 @@ Policy = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="hf, vllm, openai (an address), or scripted (no model: selects page 1 and quotes it). Default: openai with "
+        help="hf, vllm, openai (a server), or scripted (no model: selects page 1 and quotes it). Default: openai with "
         "--base-url, else hf."
     ),
 ]
-BaseUrl = Annotated[str | None, typer.Option(help="Address for the openai engine, e.g. http://127.0.0.1:8000/v1.")]
+BaseUrl = Annotated[
+    str | None, typer.Option(help="Base URL of an OpenAI-compatible server, e.g. http://127.0.0.1:8000/v1.")
+]
 EngineArgs = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,7 +91,7 @@ Font = Annotated[
     ),
 ]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file that is not UTF-8, e.g. gb18030.")]
-Pages = Annotated[str | None, typer.Option(help="Keep these pages only, e.g. 10-40,52.")]
+Pages = Annotated[str | None, typer.Option(help="Read only these pages, e.g. 10-40,52.")]
 Reflow = Annotated[bool, typer.Option("--reflow", help="Lay out the text of a PDF instead of showing its own pages.")]
 Ocr = Annotated[
     Literal["auto", "always", "never"],
@@ -106,23 +109,27 @@ BenchmarkStyle = Annotated[
     str, typer.Option(help="Page style: seer, paper (each task's newlines as in the paper), glyph, dense, large.")
 ]
 Tasks = Annotated[
-    str | None, typer.Option(help="Only these tasks, e.g. hotpotqa,trec. Default: all tasks in the folder.")
+    str | None, typer.Option(help="Read only these tasks, e.g. hotpotqa,trec. Default: all tasks in the folder.")
 ]
-Limit = Annotated[int | None, typer.Option(help="Only the first N inputs of each task.")]
+Limit = Annotated[int | None, typer.Option(help="Read only the first N inputs of each task.")]
 BatchSize = Annotated[int, typer.Option(help="Inputs passed to the system at once.")]
 Concurrency = Annotated[int, typer.Option(help="Batches in flight at once.")]
 RetryRounds = Annotated[int, typer.Option(help="Further rounds over failed inputs (the paper uses three).")]
-RetryFailed = Annotated[bool, typer.Option(help="Also retry inputs that an earlier session recorded as failed.")]
+RetryFailed = Annotated[bool, typer.Option(help="Also retry inputs that an earlier call recorded as failed.")]
 ReasoningTokens = Annotated[
     int | None,
-    typer.Option(help="Tokens granted on top of each task's limit. Default: 1024, for the baselines as well."),
+    typer.Option(help="Reasoning tokens in addition to each task's limit. Default: 1024, also for baselines."),
 ]
-Prompts = Annotated[Path | None, typer.Option(help="Prompts in LongBench's dataset2prompt form, instead of our own.")]
-MaxContext = Annotated[int | None, typer.Option(help="Text baselines: cut the middle out of longer documents.")]
+Prompts = Annotated[
+    Path | None, typer.Option(help="A file of prompts in LongBench's dataset2prompt form, instead of Seer's.")
+]
+MaxContext = Annotated[int | None, typer.Option(help="Text baselines: remove the middle of longer documents.")]
 Labels = Annotated[
     Path | None, typer.Option(help="Relevant pages by id (JSONL: id, pages), for the oracle selector and the report.")
 ]
-Match = Annotated[Path | None, typer.Option(help="Give selectors the page budget that this run used for each input.")]
+Match = Annotated[
+    Path | None, typer.Option(help="Run folder; selectors get the page budget that it used for each input.")
+]
 Postprocess = Annotated[str, typer.Option("--postprocess", help="official, or glyph (collapses white space).")]
 CodeRatio = Annotated[str, typer.Option("--code-ratio", help="difflib, as in published figures, or indel.")]
 Partial = Annotated[
@@ -132,10 +139,13 @@ Partial = Annotated[
 # ── Teachers ─────────────────────────────────────────────────────────────────────────────────────
 
 TeacherModel = Annotated[
-    str, typer.Option("--model", help="The teacher's name at --base-url; without an address, vLLM loads it here.")
+    str, typer.Option("--model", help="The teacher's name at --base-url; without --base-url, vLLM loads it here.")
 ]
 TeacherUrl = Annotated[
-    str, typer.Option("--base-url", help="The teacher's OpenAI-compatible address, e.g. http://127.0.0.1:8000/v1.")
+    str,
+    typer.Option(
+        "--base-url", help="Base URL of the teacher's OpenAI-compatible server, e.g. http://127.0.0.1:8000/v1."
+    ),
 ]
 TeacherOptions = Annotated[
     list[str] | None,

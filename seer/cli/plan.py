@@ -42,7 +42,7 @@ def plan(
     ocr: Ocr = "auto",
     password: Password = None,
     model: Annotated[
-        str | None, typer.Option(help="Checkpoint or tokenizer.json that counts text tokens. Default: tekken.")
+        str | None, typer.Option(help="Checkpoint folder or tokenizer.json to count text tokens with. Default: tekken.")
     ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Also show how many such conversations a server holds at once.")
@@ -166,6 +166,7 @@ def _print_plan(document: Document, counter: str, rows: list[dict[str, Any]]) ->
         verdict = f"Rendering pays: in style {best['style']} a question saves {saved}, retrieved text included."
     else:
         verdict = (
-            "Rendering does not pay: as text the document costs less than its pages and what a question retrieves."
+            "Rendering does not pay: as text, the document costs less than its pages and the text that a question "
+            "retrieves."
         )
     console.print(Text(verdict), soft_wrap=True)

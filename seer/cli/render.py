@@ -53,7 +53,7 @@ def render(
     processes: Annotated[int, typer.Option("-j", "--processes", min=1, help="Number of processes that draw.")] = 1,
     contact_sheet: Annotated[Path | None, typer.Option(help="Also write one image of all pages to this PNG.")] = None,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(help="Two styles: only write their first pages side by side.")
+        tuple[str, str] | None, typer.Option(help="Write only the first page in these two styles, side by side.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -28,7 +28,7 @@ def serve(
     model: Model = None,
     system: System = "seer",
     selector: Annotated[
-        str, typer.Option(help="Who selects pages unless a chat says otherwise: model, bm25, first, all.")
+        str, typer.Option(help="How pages are selected, unless a chat sets it: model, bm25, first, all.")
     ] = "model",
     policy: Policy = None,
     engine: Annotated[
@@ -39,13 +39,15 @@ def serve(
         ),
     ] = None,
     base_url: BaseUrl = None,
-    replicas: Annotated[str | None, typer.Option(help="Several such addresses, comma-separated.")] = None,
+    replicas: Annotated[
+        str | None, typer.Option(help="Base URLs of several such servers, separated by commas.")
+    ] = None,
     engine_args: EngineArgs = None,
     device: Device = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8080,
     keys_file: Annotated[
-        Path | None, typer.Option(help="File of API keys, one a line. Default: the environment's SEER_SERVER_KEYS.")
+        Path | None, typer.Option(help="File with one API key per line. Default: the variable SEER_SERVER_KEYS.")
     ] = None,
     server_options: Annotated[
         list[str] | None,
@@ -56,10 +58,13 @@ def serve(
         ),
     ] = None,
     self_check: Annotated[
-        bool, typer.Option("--self-check", help="First compare the engine with transformers, and its cache with ours.")
+        bool,
+        typer.Option(
+            "--self-check", help="Before serving, compare the engine with transformers and check its prefix cache."
+        ),
     ] = False,
 ) -> None:
-    """Serve chat completions that read documents, to any OpenAI client.
+    """Serve an OpenAI-compatible API whose chat completions read documents.
 
     Example: seer serve --model path/to/checkpoint --port 8080
     Example: seer serve --model path/to/checkpoint --system auto --server-option max_pages=200

@@ -1,0 +1,1 @@
+"""Checkpoints: load, save and check them; small models; token counting."""

@@ -1,0 +1,1 @@
+"""The loop of one conversation: look, select, retrieve, reason, answer, cite."""

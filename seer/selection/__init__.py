@@ -1,0 +1,1 @@
+"""Page selection without the model: BM25, dense, hybrid, and controls."""

@@ -1,0 +1,1 @@
+"""Files of trajectories: format, writer and reader."""

@@ -1,0 +1,1 @@
+"""Adapters to other trainers: accelerate and verl."""

@@ -1,0 +1,1 @@
+"""Training data: sets, admission, sampling, packing and batches."""

@@ -1,0 +1,1 @@
+"""The model in training: loading, attention, layers and the loss."""

@@ -1,0 +1,1 @@
+"""Estimates of the memory and compute of a run."""

@@ -28,7 +28,7 @@ def extract(
 
     Example: seer eval extract runs/docqa --gold samples.json --base-url http://127.0.0.1:8000/v1 --model judge
 
-    Writes RUN/short.jsonl, for `seer eval score RUN/short.jsonl --benchmark docqa`. No call is made twice.
+    Writes RUN/short.jsonl, for `seer eval score RUN/short.jsonl --benchmark docqa`. A finished call is not repeated.
     """
     from seer.evaluation.benchmarks.docqa import read_docqa
     from seer.evaluation.runs.extract import extract_answers

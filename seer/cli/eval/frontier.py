@@ -54,7 +54,8 @@ class FrontierOptions:
     ] = None
     model: Annotated[str | None, typer.Option(help="Checkpoint folder. Default, without --data: the miniature.")] = None
     styles: Annotated[
-        list[str] | None, typer.Option("--style", help="Page style; repeat for several. Default: the world's, or seer.")
+        list[str] | None,
+        typer.Option("--style", help="Page style; repeat for several. Default: miniature, or seer with --data."),
     ] = None
     fonts: Annotated[
         list[float] | None,
@@ -73,7 +74,7 @@ class FrontierOptions:
     ] = None
     with_text: Annotated[bool, typer.Option("--with-text", help="Also read whole documents as text.")] = False
     n: Annotated[int, typer.Option("--n", help="Without --data: questions of the miniature world.")] = 200
-    seed: Annotated[int, typer.Option(help="Without --data: of the held-out world.")] = 0
+    seed: Annotated[int, typer.Option(help="Without --data: seed of the held-out world.")] = 0
     tasks: Tasks = None
     limit: Limit = None
     engine: Engine = None

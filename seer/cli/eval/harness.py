@@ -20,7 +20,7 @@ def harness(
     model: Annotated[str, typer.Option(help="The name of the served model.")] = "seer",
     limit: Limit = None,
     concurrency: Annotated[int, typer.Option(help="Requests in flight at once.")] = 8,
-    reasoning_tokens: Annotated[int, typer.Option(help="Tokens granted on top of each task's limit.")] = 1024,
+    reasoning_tokens: Annotated[int, typer.Option(help="Reasoning tokens in addition to each task's limit.")] = 1024,
     timeout_s: Annotated[float, typer.Option(help="Seconds for one attempt of one request.")] = 600,
     document_field: Annotated[str, typer.Option(help="The field of a record that holds its document.")] = "context",
     as_json: AsJson = False,

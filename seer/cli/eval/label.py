@@ -43,12 +43,12 @@ def label(
     teacher_options: TeacherOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label relevant pages: a teacher sees each page alone with the question and the gold answer, and says YES or NO.
+    """Label relevant pages: a teacher sees each page alone with the question and the gold answer, and replies YES or NO.
 
     Example: seer eval label --data longbench/ --base-url http://127.0.0.1:8000/v1 --model judge --out labels
 
     Pass OUT/labels.jsonl as --labels to other commands, for runs with the same page style. The same command resumes
-    where it was interrupted; no call is made twice. Exit code 4: some inputs failed in a way that may pass.
+    where it was interrupted; a finished call is not repeated. Exit code 4: some inputs failed with an error that a retry may fix.
     """
     from seer.evaluation.benchmarks.longbench import read_data
     from seer.evaluation.runs.labels import LABELS_NAME, label_pages

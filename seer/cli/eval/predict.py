@@ -172,5 +172,5 @@ def describe_run(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any
 
 
 def reasoning_tokens(options: SystemOptions) -> int:
-    """Return the tokens granted on top of each task's limit: baselines think as well, so every system gets the same."""
+    """Return the reasoning tokens added to each task's limit, the same for all systems because baselines reason too."""
     return REASONING_TOKENS if options.reasoning_tokens is None else options.reasoning_tokens

@@ -14,14 +14,14 @@ from seer.cli.progress import progress
 
 
 def probe(
-    run: Annotated[Path, typer.Argument(help="A run of Seer's, made with --batch-size 1, whose inputs are timed.")],
+    run: Annotated[Path, typer.Argument(help="A run of Seer, made with --batch-size 1, whose inputs are timed.")],
     data: Data,
     base_url: BaseUrl = None,
     engine_args: EngineArgs = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time prefill separately: one token for each input of a run, on a cold cache (the paper's A.7). Adds to the run.
+    """Time prefill separately: one token for each input of a run, on a cold cache (the paper's A.7). Writes into the run folder.
 
     Example: seer eval probe runs/mine --data longbench/
     """

@@ -26,7 +26,7 @@ def score(
     ] = "mmlongbench",
     as_json: AsJson = False,
 ) -> None:
-    """Score a run, one of Seer's or a published one. Failed inputs stay in the denominator.
+    """Score a run of Seer or a published run. Failed inputs score 0 and count in the average.
 
     Example: seer eval score runs/mine --json
     Example: seer eval score runs/docqa/short.jsonl --benchmark docqa --gold samples.json

@@ -1,0 +1,1 @@
+"""The engine for OpenAI-compatible APIs: requests, replies, retries, and what each server supports."""

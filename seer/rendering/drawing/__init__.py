@@ -1,0 +1,1 @@
+"""Drawing of laid-out pages to images and PDF."""

@@ -1,0 +1,1 @@
+"""Layout of text: fonts, measurement, line breaking, bidirectional text, and placement on pages."""
