@@ -9,14 +9,16 @@ The client sends and receives outside Python and belongs to no event loop: any l
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from seer.engines.openai.failures import describe_error, error_of_status, is_refusal, retry_after
+from seer.engines.openai.failures import describe_error, error_of_status, is_refusal, retry_after, unusable
 from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError
 
 if TYPE_CHECKING:
@@ -40,6 +42,32 @@ class ApiKey:
     """"" sends none."""
     source: str = " or ".join(KEY_VARIABLES)
     """The environment variable, or variables, for messages."""
+
+
+class ExitGuard:
+    """Delays the end of the process until the client's own threads have let go of the last request.
+
+    They drop its Python objects a moment after its reply. Python aborts the process, with exit code 134 in place of the
+    command's, if that happens while it shuts down.
+    """
+
+    wait_s = 0.15
+
+    def __init__(self) -> None:
+        self._last_use = 0.0
+
+    def note_use(self) -> None:
+        """Record that a request or a client has just ended."""
+        if not self._last_use:
+            atexit.register(self.wait)
+        self._last_use = time.monotonic()
+
+    def wait(self) -> None:
+        """Wait until the last use is `wait_s` ago."""
+        time.sleep(max(0.0, self._last_use + self.wait_s - time.monotonic()))
+
+
+_exit_guard = ExitGuard()
 
 
 class Http:
@@ -102,11 +130,14 @@ class Http:
                     yield self._event(data)
         except PyreqwestError as error:
             raise self._fault(error) from None
+        finally:
+            _exit_guard.note_use()
         raise EngineUnavailable("the server's stream broke off before its end")
 
     async def close(self) -> None:
         """End all connections. Requests that still run fail."""
         await self._client.close()
+        _exit_guard.note_use()
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────
 
@@ -129,6 +160,8 @@ class Http:
                 data = await self._body(response)
         except PyreqwestError as error:
             raise self._fault(error) from None
+        finally:
+            _exit_guard.note_use()
         if response.status >= 300:
             raise self._refusal(response, data)
         return self._parsed(data)
@@ -137,7 +170,11 @@ class Http:
         """The error for a request without a whole reply."""
         if isinstance(error, TimeoutError):
             return EngineTimeout(f"{self.base_url} took longer than {self.timeout_s:g} s")
-        return EngineUnavailable(self._clean(f"{self.base_url} is not reachable or hung up: {_cause(error)}"))
+        cause = _cause(error)
+        message = self._clean(f"{self.base_url} is not reachable or hung up: {cause}")
+        if "certificate" in cause:
+            return unusable(f"{message}; set SSL_CERT_FILE to the authority that signed the server's certificate")
+        return EngineUnavailable(message)
 
     def _url(self, path: str) -> Url:
         """The address of a path. One that begins with ".." is next to /v1, as vLLM's own (tokenize, version) are."""

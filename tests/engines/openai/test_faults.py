@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import pytest
 from fakes import error_text
 from openai_fakes import CALL, DOCUMENT, FREE, PAGES, PROMPT, engine_for
+from pyreqwest.exceptions import ConnectError as PyreqwestConnectError
 from serving_fakes import Say, serve
 
 from seer.engines.base import Conversation, Request
 from seer.engines.openai import http
 from seer.engines.openai.engine import OpenAIEngine
+from seer.engines.openai.http import Http
 from seer.errors import (
     EngineBusy,
     EngineError,
@@ -181,6 +185,56 @@ def test_endless_reply_is_not_held(monkeypatch, stream):
         (failed,) = engine.generate([request])
     assert "more than 0 MiB" in error_text(failed) and not failed.retryable
     assert len(server.asked) == 1
+
+
+CHILD = """
+import asyncio, sys
+from seer.engines.openai.http import Http
+from seer.errors import EngineError
+
+async def use() -> None:
+    http = Http(sys.argv[1], timeout_s=5, max_connections=1)
+    try:
+        await http.get("/models")
+    except EngineError as error:
+        print(error)
+    await http.close()
+
+asyncio.run(use())
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_process_that_ends_right_after_a_request_keeps_its_exit_code(scheme):
+    """Without the guard, many such processes abort with code 134."""
+    with serve(lambda body, n: Say("x")) as server:
+        address = server.base_url.replace("http", scheme)
+        children = [subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE) for _ in range(4)]
+        outputs = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [7] * 4
+    assert all((b"corrupt message" in output) == (scheme == "https") for output in outputs)
+
+
+def test_untrusted_certificate_names_the_remedy_and_is_not_retried():
+    cause = {"message": "invalid peer certificate: UnknownIssuer"}
+    one = Http("https://example.invalid/v1", timeout_s=1, max_connections=1)
+    error = one._fault(PyreqwestConnectError("connection error", {"causes": [cause]}))
+    assert isinstance(error, EngineUnavailable) and not error.retryable
+    assert "UnknownIssuer" in str(error) and "set SSL_CERT_FILE" in str(error)
+
+
+def test_exit_guard_waits_until_the_last_use_is_long_enough_ago(monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(http.time, "sleep", waits.append)
+    monkeypatch.setattr(http.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(http.atexit, "register", lambda function: None)
+    guard = http.ExitGuard()
+    guard.note_use()
+    guard.wait()
+    monkeypatch.setattr(http.time, "monotonic", lambda: 101.0)
+    guard.wait()
+    assert waits == [pytest.approx(guard.wait_s), 0.0]
 
 
 def test_proxies_of_the_environment_are_not_used(monkeypatch):
