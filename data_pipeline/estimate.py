@@ -28,7 +28,7 @@ from data_pipeline.sources.posing import SUMMARY_WORDS, posed_question
 from data_pipeline.sources.registry import load_source
 from data_pipeline.steps.annotate import answer_spans, evidence_pages
 from data_pipeline.steps.lengths import LengthLimit
-from data_pipeline.steps.paging import Paginate, layout_pages, pages_overlapping
+from data_pipeline.steps.paging import Paginate, layout_pages, newline_of, pages_overlapping
 from data_pipeline.steps.process import LEDGER_NAME
 from data_pipeline.steps.prompts import reason_chat
 from seer.engines.base import Chat
@@ -200,7 +200,7 @@ class _Reader:
 
     def admitted_pages(self, sample: Sample) -> Sequence[PageSpan] | None:
         """Return the pages of a sample, or None if it is rejected before it is judged."""
-        pages = self.paginate(sample.context)
+        pages = self.paginate(sample.context, newline_of(sample))
         if len(pages) > self.config.max_pages or not (sample.answerable or self.config.judge.keep_unanswerable):
             return None
         try:

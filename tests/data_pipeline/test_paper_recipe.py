@@ -56,6 +56,7 @@ def test_paper_recipe_targets_divide_the_papers_total_in_proportion() -> None:
 
 def test_paper_recipe_switches_follow_the_paper() -> None:
     config = paper()
+    assert config.style == "paper"
     assert (config.max_tokens, config.judge.keep_unanswerable) == (16_384, False)
     assert (config.reason.target, config.reason.correct_by, config.reason.samples) == ("teacher", "official", 1)
     assert config.assemble.multi_round_share == config.assemble.distributed_share == 0
@@ -111,6 +112,7 @@ def test_paper_recipe_builds_from_the_published_downloads(
             name = trajectory.provenance["source"]
             instruction = TASKS[SOURCES[name].task].instruction
             assert trajectory.question.startswith(instruction)
+            assert trajectory.style.newline == TASKS[SOURCES[name].task].newline
             assert trajectory.relevant_pages
     card = (Path(config.out) / "README.md").read_text()
     for said in ("official metric", "teacher's own answer", "random order", "counted only", "16,384 tokens", "10,041"):

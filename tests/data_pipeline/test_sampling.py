@@ -18,6 +18,7 @@ from data_pipeline.sources.registry import load_source
 from data_pipeline.sources.spool import shuffled
 from seer.errors import ConfigError
 from seer.shards.reader import ShardSet
+from seer.teaching.ledger import BudgetReached
 
 MANIFEST = ("ledger.jsonl", "config.toml", "manifest.json")
 
@@ -108,6 +109,24 @@ def test_build_with_target_writes_the_same_bytes_whatever_is_in_flight(tmp_path:
     assert sum(statistics["guard"]["context_overlap"]["world"].values()) == source["retention"]["read"] < 40
     # A narrow build pays for little beyond its target.
     assert asked[1] < asked[32]
+
+
+def test_build_with_target_interrupted_twice_writes_the_same_bytes(tmp_path: Path) -> None:
+    source = source_of(tmp_path, target=9, order="random")
+    with serve(correct_teacher) as server:
+        teachers = with_teachers(server)
+        for part in teachers.values():
+            part["teacher"]["concurrency"] = 2
+        build(configure(tmp_path, sources=[source], out="whole", **teachers))
+        keys = len(server.keys)
+        for calls in (7, 19):
+            with pytest.raises(BudgetReached):
+                build(configure(tmp_path, sources=[source], budget={"max_calls": calls}, **teachers))
+        build(configure(tmp_path, sources=[source], **teachers))
+        resumed = server.keys[keys:]
+    assert written_files(tmp_path / "out", ignore=MANIFEST) == written_files(tmp_path / "whole", ignore=MANIFEST)
+    # No finished call is repeated. Calls behind the target may be cancelled, and are then not in the ledger.
+    assert len(resumed) == len(set(resumed))
 
 
 def test_build_over_ray_and_local_agree_on_targets(tmp_path: Path) -> None:
