@@ -50,14 +50,10 @@ class EngineError(SeerError, RuntimeError):
     kind: Literal["engine", "busy", "unavailable", "timeout", "too_long", "refused"] = "engine"
     public = "the model engine failed"
 
-    def __init__(
-        self, message: str, *, retryable: bool = False, retry_after_s: float = 0.0, public: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after_s = retry_after_s
-        if public is not None:
-            self.public = public
 
 
 class PromptTooLong(EngineError):

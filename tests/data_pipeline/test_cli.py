@@ -364,3 +364,15 @@ def test_guard_command_prints_the_size_of_the_index(
     code, out, error = run(monkeypatch, capsys, "guard", benchmark, "--out", tmp_path / "index.npz")
     assert code == 0, error
     assert out.startswith(f"{tmp_path / 'index.npz'}: 1 records, ")
+
+
+def test_build_without_uvloop_writes_the_same_records(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    other = tmp_path / "other"
+    code, _, error = run(
+        monkeypatch, capsys, "build", "--input", tmp_path / "train.jsonl", "--map", COLUMNS, "--out", other
+    )
+    assert code == 0, error
+    assert ShardSet(other / "train").digest == ShardSet(built / "train").digest

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from PIL import Image
 
 from seer.errors import InputError
 from seer.rendering import png_bytes, render_text
+from seer.rendering.drawing import png
 from seer.rendering.drawing.png import _compress
 
 
@@ -41,3 +44,15 @@ def test_png_size_is_close_to_optimised_png():
     Image.fromarray(image).save(buffer, "PNG", optimize=True)
     assert len(png_bytes(image)) <= 1.3 * len(buffer.getvalue())
     assert _compress(b"x" * 1000)
+
+
+def test_png_bytes_without_isal_has_the_same_pixels(monkeypatch):
+    """Some platforms have no wheel of ISA-L; the module then compresses with zlib."""
+    for name in ("isal", "isal.isal_zlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    spec = importlib.util.spec_from_file_location("png_without_isal", png.__file__)
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    assert plain.crc32.__module__ != png.crc32.__module__
+    image = np.random.default_rng(0).integers(0, 256, (40, 30, 3), dtype=np.uint8)
+    assert (np.array(Image.open(io.BytesIO(plain.png_bytes(image)))) == image).all()
