@@ -1,6 +1,6 @@
 """Request bodies of chat completions and plain completions. Values in, values out.
 
-A chat's body has the fields that every server knows, so it depends on nothing that a server must be asked for first. A
+A chat's body has the fields that every server knows, so it depends on nothing that only a probe of the server finds. A
 ledger of calls identifies a call by this body (`body_key`).
 """
 

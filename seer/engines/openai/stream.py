@@ -86,7 +86,7 @@ class TagStream:
             self._kept = self._kept[cut:]
 
     def end(self) -> None:
-        """Pass on what was kept."""
+        """Pass on the text that was kept."""
         self._emit(self._kept)
         self._kept = ""
 
