@@ -67,7 +67,7 @@ def build(
     Raises InputError if `runner` is unknown, and what `data_pipeline.build.build` raises.
     """
     from data_pipeline.build import build as run_build
-    from data_pipeline.progress import ProgressLine, total_rows
+    from data_pipeline.progress import ProgressLine, total_rows, total_target
     from data_pipeline.settings import pilot_of
 
     if runner not in ("local", "ray"):
@@ -77,7 +77,7 @@ def build(
     if dry_run:
         _estimate(settings, pilot, assume or [], as_json)
         return
-    progress = ProgressLine(total_rows(settings.sources))
+    progress = ProgressLine(total_rows(settings.sources), target=None if limit else total_target(settings.sources))
     chosen: Literal["local", "ray"] = "ray" if runner == "ray" else "local"
     try:
         report = run_build(settings, force=force, runner=chosen, workers=workers, on_progress=progress)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fixtures.data.builds import configure
 
-from data_pipeline.progress import ProgressLine, progress_text, total_rows
+from data_pipeline.progress import ProgressLine, progress_text, total_rows, total_target
 from data_pipeline.settings import SourceSpec
 from data_pipeline.tally import Tally
 from seer.teaching.ledger import Spending
@@ -22,6 +22,17 @@ def test_progress_text_shows_rate_cost_and_time_left() -> None:
     )
     assert progress_text(tally, 500, None, None, 50.0) == "500 records · 400 kept · 10.0/s"
     assert "1 h 00 min left" in progress_text(tally, 10, 730, None, 50.0)
+    # With a target the number of rows says nothing: reading stops before their end.
+    assert progress_text(tally, 500, 2000, None, 50.0, 1000) == (
+        "500 records · 400 kept · 10.0/s · 40% of the target, about 1 min 15 s left"
+    )
+
+
+def test_total_target_counts_included_sources_and_needs_a_target_of_each() -> None:
+    one, two = SourceSpec(path="a", name="one", target=3), SourceSpec(path="b", name="two", target=4)
+    assert total_target([one, two]) == 7
+    assert total_target([one, two.model_copy(update={"include": False, "target": None})]) == 3
+    assert total_target([one, two.model_copy(update={"target": None})]) is None
 
 
 def test_progress_line_writes_every_few_seconds(tmp_path: Path) -> None:
