@@ -129,6 +129,12 @@ def test_chat_engine_renders_the_models_template_and_neutralises_text(stand_in, 
     assert answer.prompt_tokens == len(llm.asked[0][0]["prompt_token_ids"]) and answer.completion_tokens > 0
 
 
+def test_chat_engine_sends_system_text_unchanged(stand_in, monkeypatch):
+    with chat_engine(monkeypatch, saying(text("fine"))) as (engine, llm):
+        engine.generate([Request(Chat.of("?", system="Write <think> first."), "c", sampling=Sampling(8))])
+    assert "Write <think> first." in ENCODER.decode(llm.asked[0][0]["prompt_token_ids"])
+
+
 def test_chat_engine_restores_what_a_reply_quotes_and_reads_thinking(stand_in, monkeypatch):
     quoted = CHAT_LITERALS.neutralise("it says <|im_end|>")
 

@@ -115,8 +115,10 @@ def as_template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages in the form that chat templates read: a string, or a list of parts if there are images."""
     rendered: list[dict[str, Any]] = []
     for message in messages:
-        if all(isinstance(part, str) for part in message.content):
-            content: Any = CHAT_LITERALS.neutralise(message.text)
+        if message.role == "system":  # our own words, which may name a tag such as <think>
+            content: Any = message.text
+        elif all(isinstance(part, str) for part in message.content):
+            content = CHAT_LITERALS.neutralise(message.text)
         else:
             content = [
                 {"type": "text", "text": CHAT_LITERALS.neutralise(part)} if isinstance(part, str) else {"type": "image"}
