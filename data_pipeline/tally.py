@@ -90,8 +90,21 @@ class Tally:
         if self.records and self.faults / self.records > self._max_fault_share:
             raise BuildStopped(
                 f"{self.faults} of {self.records} records are faulty, more than max_fault_share = "
-                f"{self._max_fault_share:g} allows; fix the input, or raise max_fault_share\n{self.table()}"
+                f"{self._max_fault_share:g} allows: {self._fault_summary()}; fix the input, or raise max_fault_share"
             )
+
+    def _fault_summary(self) -> str:
+        """Return the count of each reason for faults, the most frequent first and with an example."""
+        counts: Counter[str] = Counter()
+        details: dict[str, str] = {}
+        for tally in self.sources.values():
+            for reason, number in tally.rejected.items():
+                if REASONS[reason].fault:
+                    counts[reason] += number
+                    details.setdefault(reason, tally.examples[reason][0]["detail"])
+        parts = [f"{reason} {number}" for reason, number in counts.most_common()]
+        example = details[counts.most_common(1)[0][0]]
+        return ", ".join(parts) + (f" (e.g. {example})" if example else "")
 
     def statistics(self) -> dict[str, Any]:
         """Return all counts as JSON values, without times, so that equal runs give equal bytes."""

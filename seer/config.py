@@ -31,9 +31,11 @@ def load_config(kind: type[Config], path: str | Path | None = None, overrides: I
         except FileNotFoundError:
             raise ConfigError(f"no configuration at '{path}'; give the path of a TOML file") from None
         except (ValueError, RecursionError) as error:  # includes numbers and nesting beyond Python's limits
-            raise ConfigError(f"'{path}' is not TOML: {error}") from None
+            raise ConfigError(f"'{path}' is not TOML: {error}; correct its syntax") from None
         except OSError as error:
-            raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from None
+            raise ConfigError(
+                f"'{path}' cannot be read: {error.strerror}; give the path of a readable TOML file"
+            ) from None
     for override in overrides:
         _apply(values, override)
     return build_config(kind, values, where=str(path) if path else "the command line")
@@ -86,6 +88,8 @@ def _describe(fault: Any) -> str:
     """One line about a pydantic error: dotted key, rule and value."""
     key = ".".join(str(part) for part in fault["loc"])
     message = str(fault["msg"]).removeprefix("Value error, ")
+    # pydantic speaks of inputs and fields; the messages of this package say what a value must be.
+    message = message.replace("Input should be", "must be").replace("Field required", "is missing; set it")
     if message.startswith("unknown key"):
         return f"{key}: {message}" if key else message
     got = f" (got {fault['input']!r})" if not isinstance(fault.get("input"), dict) else ""

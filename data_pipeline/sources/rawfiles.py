@@ -57,7 +57,7 @@ def _files_in(folder: Path, split: str) -> list[Path]:
     """Return the data files of a folder without those of other splits: a downloaded set has all splits in one folder."""
     candidates = sorted(file for file in folder.rglob("*") if file.suffix in _READERS)
     if not candidates:
-        raise InputError(f"'{folder}' holds no .jsonl, .json or .parquet file")
+        raise InputError(f"'{folder}' holds no .jsonl, .json or .parquet file; give a folder that does")
     wanted = ("", _canonical_split(split))
     files = [file for file in candidates if not split or _split_of(file.relative_to(folder)) in wanted]
     if not files:

@@ -46,7 +46,7 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Accept the one option that comes before a command."""
+    """Accept the option `--version`, the only one before a command."""
 
 
 for command in (ask, render, plan, check, serve, demo):

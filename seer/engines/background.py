@@ -25,7 +25,7 @@ class BackgroundEngine(ABC, Generic[Picture]):
     name: str
     max_concurrent: int
     bound_to_loop = True
-    """False if requests may run in any event loop: `generate_one` then runs in its caller's, without a change of thread."""
+    """False if requests may run in any event loop: `generate_one` then runs in its caller's loop and thread."""
 
     def __init__(self, size: Callable[[Picture], int]) -> None:
         """`size`: returns the bytes that an image takes in memory."""
@@ -38,7 +38,7 @@ class BackgroundEngine(ABC, Generic[Picture]):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Release what the engine holds. Runs in the loop, last."""
+        """Release the engine's resources. Runs last, in the loop."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return self.run(generate_all(self, requests))
@@ -56,7 +56,7 @@ class BackgroundEngine(ABC, Generic[Picture]):
         self._drawn.forget(session)
 
     def close(self) -> None:
-        """Release what the engine holds and end its thread. May be called twice."""
+        """Release the engine's resources and end its thread. May be called twice."""
         if self._loop.closed:
             return
         try:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 NO_MODEL = (
     "no model given; pass --model DIR with a GLM-4V-family checkpoint "
-    "(`seer make-small DIR` makes a small untrained one to try the machinery)"
+    "(`seer make-small DIR` makes a small untrained one for trying commands)"
 )
 _OWN_OPTIONS = {"model": "--model", "base_url": "--base-url", "replicas": "--replicas", "device": "--device"}
-"""Arguments of `build_engine` that have an option of their own, which `--engine-arg` must not repeat."""
+"""Arguments of `build_engine` that have separate options, which `--engine-arg` must not repeat."""
 
 
 def choose_engine(
@@ -92,7 +92,7 @@ def make_concurrent(engine: Engine) -> Any:
 def parse_engine_arguments(pairs: Sequence[str] | None) -> dict[str, Any]:
     """Parse `--engine-arg KEY=VALUE` pairs into keyword arguments: JSON values where they parse as JSON, else text.
 
-    Raises InputError if a pair has no key or no `=`, or if its key has an option of its own.
+    Raises InputError if a pair has no key or no `=`, or if there is a separate option for its key.
     """
     arguments: dict[str, Any] = {}
     for pair in pairs or ():
@@ -156,9 +156,11 @@ def _replicated(replicas: str, model: str | None, **options: Any) -> Engine:
     return ReplicatedEngine([_openai(model, base_url=address, **options) for address in addresses])
 
 
-def _scripted(model: str | None, **_: Any) -> Engine:
+def _scripted(model: str | None, *, device: str = "auto", **options: Any) -> Engine:
     from seer.engines.scripted import ScriptedEngine
 
+    if options:
+        raise InputError(f"the engine 'scripted' has no option '{next(iter(options))}'; leave --engine-arg out")
     if model is None:
         from seer.models.counting import tekken_encoder
 

@@ -45,7 +45,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._locks.enter_context(folder_lock(self.path))
         except OSError as error:
-            raise InputError(f"'{self.path}' can't hold a run: {error.strerror}; give another folder") from None
+            raise InputError(f"'{self.path}' cannot hold a run: {error.strerror}; give another folder") from None
         return self
 
     def __exit__(

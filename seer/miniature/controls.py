@@ -78,7 +78,7 @@ def draw_questions(n: int, seed: int) -> Iterator[tuple[MiniatureDocument, Quest
     Raises InputError if `n` is below `LEAST_QUESTIONS`.
     """
     if n < LEAST_QUESTIONS:
-        raise InputError(f"n={n}: must be at least {LEAST_QUESTIONS}, so that every kind of question occurs")
+        raise InputError(f"n={n}: must be at least {LEAST_QUESTIONS}, so that every type of question occurs")
     left = quotas(n)
     world, rng = World(seed, "test"), random.Random(f"controls/{seed}")
     for number in itertools.count():

@@ -95,7 +95,7 @@ def tekken_encoder(geometry: VisionGeometry = GLM_41V) -> Encoder:
     """Return an encoder that uses tekken for text: exact token accounting without a model."""
     from tokenizers import Tokenizer, models
 
-    # Its vocabulary is the control tokens alone, so their ids are 0 to n - 1 and tekken's follow.
+    # The vocabulary of this tokenizer is the control tokens alone, so their ids are 0 to n - 1 and tekken's follow.
     controls = Tokenizer(models.BPE())
     controls.add_special_tokens(list(CONTROL.names()))
     return Encoder(controls, geometry, plain=_TekkenText(offset=len(CONTROL.names())))

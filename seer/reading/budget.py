@@ -1,4 +1,4 @@
-"""Token arithmetic of a conversation: what is used, what fits into a request, and whether images pay off.
+"""Token counts of a conversation: tokens used, pages that fit into a request, and whether images save tokens.
 
 Counts are exact, because the encoder that counts also makes the ids. An engine without an encoder (a remote server)
 reports its own counts, and limits that cannot be known before sending are left out.
@@ -51,7 +51,7 @@ def _encode(state: ReadingState, encoder: Encoder, num_turns: int | None = None)
     return encoder.encode(prompt.turns, prompt.page_sizes, prompt.written)
 
 
-# ── The profitability gate ───────────────────────────────────────────────────────────────────────
+# ── The choice between images and text ───────────────────────────────────────────────────────────
 
 
 def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:
@@ -124,10 +124,10 @@ def _rendered_tokens(encoder: Encoder, observed: Turn) -> int:
 
 
 def page_costs(state: ReadingState) -> tuple[list[int], int]:
-    """(cost of each page in one request, what the pages of a request may cost together).
+    """Return the cost of each page in one request, and the limit on the sum of these costs.
 
-    Pages cost tokens, and also image bytes if the engine limits these. To compare both, costs are scaled to a common
-    whole room, and a page takes the larger of its two fractions of it: pages that fit together then fit by either count.
+    Pages cost tokens, and also image bytes if the engine limits these. Both costs are scaled to a common limit, and the
+    cost of a page is the larger of the two. Pages within this limit therefore satisfy both limits.
     """
     limits = []
     if state.encoder is not None:
@@ -142,10 +142,10 @@ def page_costs(state: ReadingState) -> tuple[list[int], int]:
 
 
 def fitting_pages(state: ReadingState, pages: Sequence[int], costs: Sequence[int], room: int) -> tuple[int, ...]:
-    """Those of `pages`, in their order of preference, that one request holds: at least one; ascending.
+    """Return the pages that fit into one request, ascending. `pages` are in order of preference; the first always fits.
 
-    `costs` and `room` are from `page_costs`. If the text of the pages is retrieved as well, their images may take half
-    of the window only.
+    `costs` and `room` are from `page_costs`. If the text of the pages is retrieved as well, their images may only
+    take half of the window.
     """
     limits = [(costs, room)]
     if state.encoder is not None and state.policy.retrieve:

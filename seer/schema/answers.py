@@ -66,7 +66,7 @@ class StepUsage(Record):
 class Step(Record):
     """One step of a trace: what a system did, with what, and what it cost.
 
-    Every system names its own steps, and every reader of traces shows steps that it does not know. Seer's reading writes:
+    Every system names its own steps. Code that shows traces also shows steps with unknown names. Seer writes these:
 
     | name     | inputs                                      | outputs                                | pages    |
     |----------|---------------------------------------------|----------------------------------------|----------|
@@ -128,7 +128,7 @@ class Step(Record):
 
 
 class Failure(Record):
-    """The cause of a failed reading, for whoever must act on it: a retry policy, a server, a report."""
+    """The cause of a failed reading, for the code that handles it: a retry policy, a server, a report."""
 
     kind: Literal["engine", "busy", "unavailable", "timeout", "too_long", "refused", "protocol", "input"]
     """The class of the error, see `seer.errors`."""

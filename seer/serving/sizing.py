@@ -21,7 +21,7 @@ PAGE_MARKERS = 2 + 6
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a model that decide its memory. Raises InputError for a size below 1."""
+    """The sizes of a model that determine its memory. Raises InputError for a size below 1."""
 
     layers: int
     kv_heads: int
@@ -54,14 +54,14 @@ class ServingLoad:
 
     def __post_init__(self) -> None:
         if min(self.gpus, self.pages, self.page_width_px, self.page_height_px) < 1 or self.text_tokens < 0:
-            raise InputError("gpus, pages and page sizes must be at least 1, text_tokens at least 0")
+            raise InputError(f"{self}: gpus, pages and page sizes must be at least 1, text_tokens at least 0")
         if (
             self.gpu_memory_gib <= 0
             or self.reserve_gib < 0
             or self.bytes_per_value <= 0
             or not 0 < self.memory_share <= 1
         ):
-            raise InputError("memory must be above 0 and memory_share above 0 and at most 1")
+            raise InputError(f"{self}: memory must be above 0, and memory_share above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Sizing:
 
 
 def size_serving(shape: ModelShape, load: ServingLoad, geometry: VisionGeometry = GLM_41V) -> Sizing:
-    """Compute the memory of a model under a load; `geometry` decides the tokens of a page."""
+    """Compute the memory of a model under a load; `geometry` determines the tokens of a page."""
     # With tensor parallelism over more GPUs than key-value heads, each GPU keeps a copy of its head.
     copies = max(1.0, load.gpus / shape.kv_heads)
     # One key and one value per layer, head and dimension.

@@ -224,7 +224,11 @@ def read_shard_manifest(folder: str | Path) -> Manifest:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         inner = sorted(str(manifest.parent) for manifest in folder.glob(f"*/{MANIFEST_NAME}"))
-        hint = f"it contains sets, give one of {', '.join(inner)}" if inner else "it was never finished; build it again"
+        hint = (
+            f"it contains sets, give one of {', '.join(inner)}"
+            if inner
+            else "it is not a set, or was never finished; give the folder of a set, or build it again"
+        )
         raise InputError(f"'{folder}' has no {MANIFEST_NAME}: {hint}")
     try:
         values = json.loads(path.read_bytes())

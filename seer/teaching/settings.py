@@ -27,7 +27,7 @@ class TeacherSpec(Record):
     concurrency: int = Field(64, ge=1, le=4096)
     timeout_s: float = Field(300.0, gt=0)
     attempts: int = Field(6, ge=1)
-    """Attempts of one call at a server, after faults that may pass: timeouts, lost connections, 408, 409, 425, 429, 5xx."""
+    """Attempts of one call at a server, after transient errors: timeouts, lost connections, 408, 409, 425, 429, 5xx."""
     backoff_s: float = Field(0.5, ge=0)
     """Limit of the first wait, which is random; the limit doubles up to a minute."""
     usd_per_million_prompt_tokens: float = Field(0.0, ge=0)

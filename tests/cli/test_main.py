@@ -84,6 +84,22 @@ BAD_INPUTS = {
         "ask good.txt q --engine scripted --base-url http://127.0.0.1:1/v1",
         "--engine openai, not with scripted",
     ),
+    "argument of an engine without any": (
+        "ask good.txt q --engine scripted --engine-arg foo=1",
+        "the engine 'scripted' has no option 'foo'; leave --engine-arg out",
+    ),
+    "policy value out of range": (
+        "ask good.txt q --engine scripted --policy rounds=0",
+        "rounds: must be greater than or equal to 1 (got 0)",
+    ),
+    "benchmark folder missing": (
+        "eval longbench --data none --engine scripted --out o",
+        "no folder at 'none'; give a folder of <task>.jsonl files",
+    ),
+    "benchmark folder without records": (
+        "eval longbench --data model --engine scripted --out o",
+        "'model' has no <task>.jsonl; give a folder with the records of longbench, one file per task",
+    ),
     "glob without match": ("ask *.pdf q --engine scripted", "no file matches"),
     "web address": ("ask https://example.org/a.txt q --engine scripted", "address"),
     "page range beyond the end": ("ask good.txt q --engine scripted --pages 7-9", "page"),

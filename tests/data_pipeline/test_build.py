@@ -96,10 +96,12 @@ def test_build_with_embed_pages_stores_png_pages(tmp_path: Path) -> None:
     shards.verify()
 
 
-def test_build_with_too_many_faults_stops_with_table(tmp_path: Path) -> None:
+def test_build_with_too_many_faults_stops_and_names_reasons(tmp_path: Path) -> None:
     path = write_world(tmp_path / "train.jsonl", 60, filler_sentences=2)
     path.write_text(path.read_text() + "broken\n" * 40)
-    with pytest.raises(BuildStopped, match=r"(?s)max_fault_share = 0\.2.*broken_json"):
+    with pytest.raises(
+        BuildStopped, match=r"max_fault_share = 0\.2 allows: broken_json \d+ \(e\.g\. .+\); fix the input, or"
+    ):
         build(configure(tmp_path))
     assert not (tmp_path / "out" / "train" / "manifest.json").exists()
     report = build(configure(tmp_path, max_fault_share=0.5))

@@ -323,7 +323,7 @@ def test_export_escapes_placeholders_and_control_tokens(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "set"]
 
 
-def test_stats_of_a_file_that_is_no_statistics_names_it_and_the_remedy(
+def test_stats_rejects_file_without_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for content in ("{", "[]", "{}"):

@@ -1,4 +1,4 @@
-"""The official metric of a source decides whether a teacher's answer is correct, and GovReport is not starved by it."""
+"""The official metric of a source decides whether a teacher's answer is correct; it keeps enough of GovReport."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_posed_question_equals_the_prompt_of_evaluation() -> None:
     assert posed_question(replace(SAMPLE, task="")) == "Which river?"
 
 
-def test_reason_chat_of_summary_state_its_length_and_not_shortness() -> None:
+def test_reason_chat_of_summary_states_length_and_omits_shortness() -> None:
     system, user = reason_chat("Summarise.", "summary", "text", [(1, "text")], 400).messages
     assert "about 400 words" in user.text
     assert "short" not in system.text + user.text
     assert "as short as it can be" in reason_chat("Who?", "extractive", "text", []).messages[1].text
 
 
-def test_reasons_of_phase_two_are_booked_under_phase_two() -> None:
+def test_rejection_reasons_belong_to_their_phase() -> None:
     assert REASONS["too_long_for_teacher"].stage == "judge"
     assert REASONS["reason_too_long"].stage == REASONS["trajectory_too_long"].stage == "reason"

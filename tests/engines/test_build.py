@@ -47,6 +47,11 @@ def test_build_engine_rejects_unknown_name():
         build_engine("abacus")
 
 
+def test_build_engine_rejects_options_of_scripted_engine():
+    with pytest.raises(InputError, match="'scripted' has no option 'max_model_len'; leave --engine-arg out"):
+        build_engine("scripted", max_model_len=4)
+
+
 @pytest.mark.parametrize(
     ("pair", "remedy"),
     [

@@ -217,7 +217,7 @@ def test_vllm_timeout_cancels_the_request(stand_in):
     with engine_for(saying(), timeout_s=0.05) as (engine, llm):
         llm.generate = hanging  # type: ignore[method-assign,assignment]
         said = one(engine)
-        assert error_text(said) == "vLLM took longer than the 0.05 s that a request may take"
+        assert error_text(said) == "vLLM took longer than the 0.05 s that a request may take; raise timeout_s"
         assert taken_back.wait(WAIT_S)
         assert engine.admission.under_way == 0
 

@@ -15,6 +15,10 @@ class Inner(Record):
     name: str = "x"
 
 
+class Named(Record):
+    name: str
+
+
 class Outer(Record):
     inner: Inner = Inner()
     steps: int = 3
@@ -56,13 +60,22 @@ def test_load_config_rejects_missing_or_broken_file(tmp_path):
     with pytest.raises(ConfigError, match="no configuration at"):
         load_config(Outer, tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("steps = = 3")
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match=r"bad.toml' is not TOML: .*; correct its syntax"):
         load_config(Outer, tmp_path / "bad.toml")
     (tmp_path / "bin.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not TOML"):
         load_config(Outer, tmp_path / "bin.toml")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; give the path of a readable TOML file"):
         load_config(Outer, tmp_path)
+
+
+def test_load_config_error_states_what_a_value_must_be():
+    with pytest.raises(ConfigError, match=r"the command line: max_pages: must be greater than or equal to 1 \(got 0\)"):
+        load_config(ReadingPolicy, None, ["max_pages=0"])
+    with pytest.raises(ConfigError, match=r"max_pages: must be a valid integer, .* \(got 'few'\)"):
+        load_config(ReadingPolicy, None, ["max_pages=few"])
+    with pytest.raises(ConfigError, match="name: is missing; set it"):
+        load_config(Named, None)
 
 
 def test_record_is_frozen_and_rejects_unknown_keys():

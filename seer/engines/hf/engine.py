@@ -112,7 +112,7 @@ class HFEngine:
         return [_joined(samples) for samples in results]
 
     def _try_batch(self, rows: list[_Row]) -> list[Generation]:
-        """Generate a batch. If an image cannot be drawn or memory runs out, retry each row alone, so that one fails alone."""
+        """Generate a batch. If an image cannot be drawn or memory runs out, retry each row alone."""
         import torch
 
         try:
@@ -233,8 +233,8 @@ class HFEngine:
     def _decode(self, rows: list[_Row], logits: torch.Tensor, cache: Any, mask: torch.Tensor) -> None:
         """Draw tokens until every row has ended, and keep the keys and values of each row.
 
-        Rows that have ended leave the batch once they are half of it; until then they are computed in vain. A smaller
-        batch is worth its copies only then.
+        Rows that have ended leave the batch once they are half of it; until then their results are discarded. A
+        smaller batch outweighs the cost of its copies only then.
         """
         import torch
 

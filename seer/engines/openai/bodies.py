@@ -1,7 +1,7 @@
 """Request bodies of chat completions and plain completions. Values in, values out.
 
-A chat's body has the fields that every server knows, so it depends on nothing that only a probe of the server finds. A
-ledger of calls identifies a call by this body (`body_key`).
+A chat's body has only fields that every server knows, so it does not depend on a server's abilities. A ledger of calls
+identifies a call by this body (`body_key`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def conversation_body(request: Request, urls: Mapping[int, str], abilities: Abil
 
 
 def constraint_fields(constraint: Constraint | None, abilities: Abilities) -> dict[str, Any]:
-    """The fields that hold the reply to the constraint as far as this server can, and keep it free of control tokens."""
+    """The fields that constrain the reply, as far as the server supports it, and exclude control tokens from it."""
     if isinstance(constraint, SelectCall) and constraint.required and constraint.enforced:
         return call_fields(constraint, abilities)
     if isinstance(constraint, JsonSchema) and abilities.follows_schemas:
@@ -139,7 +139,7 @@ def suppressed(constraint: Constraint | None, ids: Mapping[str, int]) -> list[in
 
 
 def call_fields(call: SelectCall, abilities: Abilities) -> dict[str, Any]:
-    """The fields that hold the reply to a select call, as far as this server can."""
+    """The fields that constrain the reply to a select call, as far as the server supports it."""
     allowed, limit = call.allowed, call.max_pages
     if abilities.structure == "structural_tag":
         opening, closing = abilities.ids[CONTROL.open_call], abilities.ids[CONTROL.close_call]

@@ -1,8 +1,8 @@
 """The abilities of an OpenAI-compatible server, found once by small requests without images.
 
-structural_tag   it holds a select call to Seer's grammar and writes Seer's control tokens (vLLM with a Seer checkpoint)
-json_schema      it holds a reply to a JSON schema: range and number of pages hold, their order is repaired
-none             it does not constrain: calls are read tolerantly
+structural_tag   constrains select calls to Seer's grammar and generates Seer's control tokens (vLLM with a Seer checkpoint)
+json_schema      constrains replies to a JSON schema: range and number of pages are correct, their order is repaired
+none             no constrained decoding: calls are parsed leniently
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Abilities:
 
     @property
     def follows_schemas(self) -> bool:
-        """True if the server holds replies to a JSON schema. A vLLM that follows structural tags does."""
+        """True if the server constrains replies to a JSON schema, as vLLM with structural tags also does."""
         return self.structure != "none"
 
 

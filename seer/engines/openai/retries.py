@@ -29,7 +29,7 @@ class Retries:
 
         The wait that the server requests is added to the random one, so clients do not return all at once.
         """
-        # The first attempt nearly always succeeds, and tenacity's machinery costs as much as a whole call.
+        # The first attempt nearly always succeeds, and the overhead of tenacity is as large as that of a whole call.
         try:
             return await work()
         except EngineError as error:

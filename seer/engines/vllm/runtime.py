@@ -1,4 +1,4 @@
-"""What both vLLM engines share: one vLLM in this process, its requests, its failures and its end."""
+"""Base class of both vLLM engines: start, requests, failures and shutdown of one vLLM in this process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class VLLMRuntime(BackgroundEngine["Image"]):
 
     @abstractmethod
     async def _answer(self, request: Request) -> Generation:
-        """Answer one request. What it raises becomes the request's error."""
+        """Answer one request. An exception becomes the request's error."""
 
     def trouble(self) -> str:
         """The reason why no request can be served; "" if all is well."""
@@ -95,7 +95,9 @@ class VLLMRuntime(BackgroundEngine["Image"]):
             async with asyncio.timeout(self.timeout_s), self.admission.enter():
                 generation = await self._while_alive(self._answer(request))
         except TimeoutError:
-            error: SeerError = EngineTimeout(f"vLLM took longer than the {self.timeout_s:g} s that a request may take")
+            error: SeerError = EngineTimeout(
+                f"vLLM took longer than the {self.timeout_s:g} s that a request may take; raise timeout_s"
+            )
         except SeerError as raised:
             error = raised
         except Exception as raised:  # the boundary to vLLM: an exception fails this request and no other
@@ -106,7 +108,7 @@ class VLLMRuntime(BackgroundEngine["Image"]):
         return Generation.failed(error, time.perf_counter() - started)
 
     async def _while_alive(self, answering: Coroutine[Any, Any, Generation]) -> Generation:
-        """Await a request and notice an engine that ends: vLLM does not report that to a request arriving just then."""
+        """Await a request and detect that the engine ends, which vLLM does not report to a request that arrives just then."""
         work = asyncio.ensure_future(answering)
         try:
             while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
@@ -117,7 +119,7 @@ class VLLMRuntime(BackgroundEngine["Image"]):
             work.cancel()
 
     async def _prompt(self, session: str, ids: Sequence[int], images: Sequence[ChatImage]) -> dict[str, Any]:
-        """A prompt in vLLM's form: token ids with one placeholder an image, and the images under their content hash."""
+        """A prompt in vLLM's form: token ids with one placeholder per image, and the images under their content hash."""
         prompt: dict[str, Any] = {"prompt_token_ids": list(ids)}
         if images:
             # in a thread: drawing many pages takes a second, during which vLLM's replies would wait in this loop
@@ -127,12 +129,12 @@ class VLLMRuntime(BackgroundEngine["Image"]):
         return prompt
 
     def _outputs(self, prompt: dict[str, Any], sampling: SamplingParams) -> AsyncIterator[Any]:
-        """vLLM's outputs for one prompt. Every call has an id of its own, also within one session."""
+        """vLLM's outputs for one prompt. Every call has a unique id, also within one session."""
         outputs: AsyncIterator[Any] = self._llm.generate(prompt, sampling, f"seer-{next(self._numbers)}")
         return outputs
 
     def _image(self, session: str, image: ChatImage) -> Image:
-        """An image drawn once a session: vLLM needs the pixels again even if it knows the hash."""
+        """Return an image, drawn once per session: vLLM needs the pixels again even if it knows the hash."""
         from PIL import Image as Pillow
 
         return self._drawn.get(session, image.content_hash, lambda: Pillow.fromarray(image.draw()))

@@ -28,7 +28,7 @@ TEXT = RunSpec("text", "text")
 
 @dataclass(frozen=True)
 class RetrievalBudget:
-    """The exact text that a reading may retrieve: pages per call, and optionally tokens."""
+    """The limit on the exact text of one question: pages per call, and optionally tokens."""
 
     pages: int
     """0 for page images only."""

@@ -63,9 +63,11 @@ def read_data(
     """Read the records of a data folder, or of its subfolder `data`, in the benchmark's order.
 
     `tasks` selects tasks by name, `limit` the first records of each. Returns the records and the benchmark.
-    Raises InputError if the limit is below 1, or the file of a task is missing.
+    Raises InputError if the limit is below 1, or the folder or the file of a task is missing.
     """
     check_limit(limit)
+    if not folder.is_dir():
+        raise InputError(f"no folder at '{folder}'; give a folder of <task>.jsonl files")
     benchmark = load_benchmark(folder)
     wanted = [benchmark.find(name.strip()).name for name in tasks] if tasks else list(benchmark.tasks)
     for place in (folder, folder / "data"):
@@ -75,7 +77,8 @@ def read_data(
     missing = [name for name in tasks or () if name.strip() not in files]
     if missing or not files:
         raise InputError(
-            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder of {benchmark.name}'s records"
+            f"'{folder}' has no {', '.join(missing) or '<task>'}.jsonl; give a folder with the records of {benchmark.name}, "
+            "one file per task"
         )
     records = [
         record for name, file in files.items() for record in islice(read_records(file, benchmark.tasks[name]), limit)

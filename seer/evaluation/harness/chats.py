@@ -26,7 +26,7 @@ def take_apart(prompt: str, record: Mapping[str, Any], field: str = DOCUMENT_FIE
     # The harness may have stripped whitespace at either end of the prompt.
     held = next((text for text in (document, document.strip()) if text in prompt), None)
     if held is None:
-        raise InputError(f"the task's prompt does not hold its record's '{field}'; few-shot prompts cannot be read")
+        raise InputError(f"the task's prompt does not contain its record's '{field}'; set num_fewshot to 0")
     before, _, after = prompt.partition(held)
     return document, f"{before.strip()}\n\n{after.strip()}".strip()
 

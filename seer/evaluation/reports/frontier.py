@@ -23,7 +23,7 @@ def frontier_report(points: Sequence[Point], runs: Sequence[ScoredRun], note: st
         for one in points
     ]
     heads = columns(
-        *("density", "budget", "characters a vision token:2", "score:2", "prompt tokens:1", "visual:1"),
+        *("density", "budget", "characters per vision token:2", "score:2", "prompt tokens:1", "visual:1"),
         *("retrieved:1", "compression:2", "on the front", "inputs", "failed"),
     )
     text = (

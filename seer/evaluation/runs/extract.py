@@ -4,7 +4,7 @@
 
 A model extracts the short answer of each prediction. The answers are written to RUN/short.jsonl, which
 `seer eval score --benchmark docqa` reads, and every call to RUN/ledger.jsonl, so that no call is made twice. Failed inputs
-stay failed; a prediction without a short answer becomes a failed input, which counts 0.
+stay failed; a prediction without a short answer becomes a failed input, which scores 0.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class PageLabel:
     num_pages: int
     pages: tuple[int, ...] | None = None
     reason: str = ""
-    """no_answer, unparsed (never a clear YES or NO), too_long (for the teacher), refused, failed (may pass)."""
+    """no_answer, unparsed (never a clear YES or NO), too_long (for the teacher), refused, failed (a retry may succeed)."""
     detail: str = ""
     notes: Mapping[str, int] = field(default_factory=dict)
 

@@ -117,7 +117,7 @@ def test_probe_of_template_without_tools_finds_assistant_continuation(chat):
 
 
 def broken_once(say: Say) -> Any:
-    """Fails the first time, in a way that may pass."""
+    """Fails the first time, with an error that a retry may fix."""
     said = iter([Say(status=503)])
     return lambda *_: next(said, say)
 
