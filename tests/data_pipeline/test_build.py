@@ -137,3 +137,37 @@ def test_config_invalid_setting_is_named(tmp_path: Path, changes: dict[str, Any]
 def test_build_with_unknown_style_suggests_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'seer'"):
         build(configure(tmp_path, style="ser"))
+
+
+def test_build_rejects_records_with_more_necessary_pages_than_allowed(tmp_path: Path) -> None:
+    every, limited = (
+        build(configure(tmp_path, count=6, out=out, judge={"kind": "answer", "max_relevant_pages": limit}))
+        for out, limit in (("all", 0), ("few", 1))
+    )
+    relevant = {item.id: item.relevant_pages for item in ShardSet(tmp_path / "all" / "train")}
+    few = {item.id for item in ShardSet(tmp_path / "few" / "train")}
+    assert few == {name for name, pages in relevant.items() if len(pages) <= 1}
+    assert 0 < len(few) < len(relevant) == every.statistics["written"]
+    rejected = limited.statistics["sources"]["world"]["rejected"]
+    assert rejected["too_many_relevant"] == len(relevant) - len(few)
+
+
+def test_build_of_other_splits_says_in_its_card_not_to_train_on_it(tmp_path: Path) -> None:
+    warning = "**Trial build: some sources are not train splits. Do not train on this set.**"
+    config = configure(tmp_path, count=2)
+    build(config)
+    assert warning not in (tmp_path / "out" / "README.md").read_text()
+    trial = config.model_copy(
+        update={
+            "out": str(tmp_path / "trial"),
+            "sources": tuple(source.model_copy(update={"allow_other_splits": True}) for source in config.sources),
+        }
+    )
+    build(trial)
+    assert warning in (tmp_path / "trial" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("phase", ["judge", "reason"])
+def test_configuration_with_a_teacher_phase_must_describe_the_teacher(tmp_path: Path, phase: str) -> None:
+    with pytest.raises(ValueError, match=rf"{phase}.kind is 'teacher': describe the teacher in \[{phase}.teacher\]"):
+        configure(tmp_path, **{phase: {"kind": "teacher"}})

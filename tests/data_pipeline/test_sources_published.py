@@ -184,3 +184,18 @@ def test_build_counts_an_excluded_source_without_writing_it(tmp_path: Path) -> N
     assert (counted["retention"]["reason"], counted["written"]) == (2, 0)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "counted only, no record is in the set" in card and "| counted | 2 | 2 |" in card
+
+
+def test_triviaqa_question_whose_documents_lack_the_answer_is_rejected(tmp_path: Path) -> None:
+    page = {"Title": "Orla", "wiki_context": "Orla is a town."}
+    path = tmp_path / "train.jsonl"
+    row = {"QuestionId": "q1", "Question": "Who?", "Answer": {"Value": "Tamber"}, "EntityPages": [page]}
+    path.write_text(json.dumps(row), encoding="utf-8")
+    (rejected,) = load("triviaqa", path)
+    assert isinstance(rejected, Rejection) and rejected.reason == "answer_not_in_context"
+    assert rejected.detail == "q1: no evidence document contains an answer"
+    path.write_text(
+        json.dumps(row | {"EntityPages": [page | {"wiki_context": "TAMBER lived in Orla."}]}), encoding="utf-8"
+    )
+    (found,) = samples(load("triviaqa", path))
+    assert found.context == "TAMBER lived in Orla."

@@ -1,4 +1,4 @@
-"""The dense selector with a small embedding model in the place of the wheel: ranking, long pages, the missing extra."""
+"""The dense selector with a small random embedding model: ranking, long pages, the missing extra."""
 
 from __future__ import annotations
 

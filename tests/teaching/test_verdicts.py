@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.records import Evidence, Rejection, Sample
-from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement
+from data_pipeline.steps.annotate import AnswerJudge, GoldJudge, Relevance, TeacherJudge, agreement, answer_spans
 from data_pipeline.steps.paging import fixed_pages
 from seer.engines.openai.messages import chat_messages
 from seer.protocol.control import KNOWN_CONTROL_LITERALS
@@ -195,3 +196,13 @@ def test_teacher_judge_rejects_a_page_that_is_too_long_by_its_own_reason(tmp_pat
     assert isinstance(found, Rejection)
     assert found.reason == "too_long_for_teacher"
     assert len(server.asked) == 4
+
+
+def test_answer_judge_skips_single_letters_and_finds_digits_and_cjk_characters() -> None:
+    sample = replace(SAMPLE, context="a b 7 南 a".ljust(20), answers=("a", " . ", "7", "南"), evidence=None)
+    assert answer_spans(sample) == [(4, 5), (6, 7)]
+
+
+def test_answer_judge_of_an_unanswerable_question_needs_no_page() -> None:
+    found = asyncio.run(AnswerJudge()(replace(SAMPLE, answerable=False), PAGES))
+    assert isinstance(found, Relevance) and found.pages == ()

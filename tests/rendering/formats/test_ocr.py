@@ -1,4 +1,4 @@
-"""OCR with a small recogniser in the place of RapidOCR: lines, their boxes, and the missing extra."""
+"""OCR with a small fake of RapidOCR: lines, their boxes, and the missing extra."""
 
 from __future__ import annotations
 
