@@ -61,7 +61,9 @@ def _files_in(folder: Path, split: str) -> list[Path]:
     wanted = ("", _canonical_split(split))
     files = [file for file in candidates if not split or _split_of(file.relative_to(folder)) in wanted]
     if not files:
-        raise InputError(f"'{folder}' holds only files of other splits than '{split}', e.g. '{candidates[0].name}'")
+        raise InputError(
+            f"'{folder}' holds only files of other splits than '{split}', e.g. '{candidates[0].name}'; give that split's"
+        )
     return files
 
 
@@ -129,13 +131,15 @@ def _json_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"'{path}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}") from None
+        raise InputError(
+            f"'{path}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; convert it to UTF-8"
+        ) from None
     except (ValueError, RecursionError) as error:
         # Some published .json files hold one object per line.
         if data.count(b"\n") > 1 and data.lstrip()[:1] == b"{":
             yield from _jsonl_rows(path, max_bytes)
             return
-        raise InputError(f"'{path}' is not JSON: {error}") from None
+        raise InputError(f"'{path}' is not JSON: {error}; correct it or download it again") from None
     yield from records_of(value, str(path))
 
 
@@ -181,7 +185,7 @@ def _parquet_rows(path: Path, max_bytes: int) -> Iterator[Row | Rejection]:
             for batch in file.iter_batches(batch_size=64):
                 yield from batch.to_pylist()
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"'{path}' is not readable Parquet: {error}") from None
+        raise InputError(f"'{path}' is not readable Parquet: {error}; download it again") from None
 
 
 def _hub_rows(name: str, split: str, hub_config: str) -> Iterator[Row]:

@@ -65,7 +65,9 @@ class BenchmarkIndex:
                 raise InputError(f"'{path}': {row.detail}; the guard must read the whole benchmark, so fix this record")
             question, context = row.get("input", row.get("question")), row.get("context")
             if not isinstance(question, str) or not isinstance(context, str):
-                raise InputError(f"'{path}' holds a record without 'input' (or 'question') and 'context'")
+                raise InputError(
+                    f"'{path}' holds a record without 'input' (or 'question') and 'context'; give LongBench's files"
+                )
             records += 1
             # Index the prompt as well as a question inside it: training sets contain only the question.
             hashes = RollingHash([letters(text) for text in (question, *_EMBEDDED_QUESTION.findall(question))])

@@ -163,7 +163,7 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise InputError(f"'{file}' cannot be read: {error.strerror}") from None
+        raise InputError(f"'{file}' cannot be read: {error.strerror}; check its permissions") from None
     # Lines end with a newline, so bytes after the last newline are a prediction whose write was interrupted.
     whole = content.rfind(b"\n") + 1
     if whole < len(content) and repair:
@@ -178,7 +178,9 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
         except ValidationError as error:
             fault = error.errors()[0]
             place = ".".join(map(str, fault["loc"]))
-            raise InputError(f"'{file}', line {number}: not a prediction of Seer: {place} {fault['msg']}") from None
+            raise InputError(
+                f"'{file}', line {number}: not a prediction of Seer: {place} {fault['msg']}; remove the line and predict again"
+            ) from None
     return predictions
 
 

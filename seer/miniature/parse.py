@@ -39,7 +39,7 @@ def read_document(path: str | Path) -> MiniatureDocument:
     except FileNotFoundError:
         raise DocumentNotFound(f"no document at '{path}'; give a text file of names and codes") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' cannot be read as UTF-8 text: {error}") from None
+        raise InputError(f"'{path}' cannot be read as UTF-8 text: {error}; convert it to UTF-8") from None
     return parse_document(text, Path(path).name)
 
 

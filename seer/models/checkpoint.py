@@ -123,7 +123,7 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
         AssertionError,
     ) as error:  # found before the weights load, which can take minutes
         raise ConfigError(
-            f"device '{device}' with dtype '{wanted}' is not available ({_first_line(error)}); give a device such as cpu, "
+            f"device '{device}' with dtype '{wanted}' is not available ({first_line(error)}); give a device such as cpu, "
             "cuda or cuda:1 and a dtype such as float32 or bfloat16, or auto"
         ) from None
     try:
@@ -131,7 +131,9 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", attenti
             folder, dtype=getattr(torch, wanted), attn_implementation=attention, local_files_only=True
         )
     except Exception as error:  # transformers raises errors of many libraries for a faulty folder
-        raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {_first_line(error)}") from error
+        raise ModelError(
+            f"'{path}' does not load as a GLM-4V-family model: {first_line(error)}; use a complete checkpoint"
+        ) from error
     model = model.to(device).eval()  # type: ignore[arg-type]
     encoder, tokenizer, scaling = load_encoder(folder)
     text_config = model.config.get_text_config()
@@ -149,7 +151,9 @@ def load_encoder(path: str | Path) -> tuple[Encoder, Any, PixelScaling]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # as in `load`
-        raise ModelError(f"the tokenizer of '{path}' does not load: {_first_line(error)}") from error
+        raise ModelError(
+            f"the tokenizer of '{path}' does not load: {first_line(error)}; copy tokenizer.json again"
+        ) from error
     geometry, scaling = read_processor(read_json(folder / "preprocessor_config.json"))
     return Encoder(tokenizer, geometry), tokenizer, scaling
 
@@ -232,7 +236,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"'{path}' is not readable JSON ({_first_line(error)}); copy the checkpoint again") from None
+        raise ModelError(f"'{path}' is not readable JSON ({first_line(error)}); copy the checkpoint again") from None
     if not isinstance(value, dict):
         raise ModelError(f"'{path}' contains a JSON {type(value).__name__}; it must be a JSON object")
     return value
@@ -245,8 +249,8 @@ def _no_progress_bars() -> None:
     logging.disable_progress_bar()
 
 
-def _first_line(error: BaseException) -> str:
-    """The first line of an error message, at most 300 characters."""
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error message, at most 300 characters."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 

@@ -134,7 +134,7 @@ def test_load_source_broken_json_file_fails(tmp_path: Path, data: bytes) -> None
 def test_load_source_invalid_parquet_file_fails(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     path.write_bytes(b"not parquet")
-    with pytest.raises(InputError, match="not readable Parquet"):
+    with pytest.raises(InputError, match="(?s)not readable Parquet: .*; download it again"):
         list(load_source(SourceSpec(path=str(path))))
 
 

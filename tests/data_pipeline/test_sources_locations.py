@@ -79,7 +79,7 @@ def test_load_source_folder_with_all_splits_reads_requested_split(tmp_path: Path
     assert ids("test") == ["more/part-1", "test-00000"]
     for name in ("data", "more"):
         shutil.rmtree(tmp_path / name)
-    with pytest.raises(InputError, match="only files of other splits than 'train'"):
+    with pytest.raises(InputError, match="only files of other splits than 'train', e.g. .*; give that split's"):
         ids("train")
 
 

@@ -37,7 +37,9 @@ class JsonLines(Sequence[Trajectory]):
                     try:
                         self.items.append(Trajectory.model_validate_json(line))
                     except ValueError as error:
-                        raise InputError(f"'{path}' line {number} is not a trajectory: {error}") from None
+                        raise InputError(
+                            f"'{path}' line {number} is not a trajectory: {error}; build the set again"
+                        ) from None
 
     def __len__(self) -> int:
         return len(self.items)

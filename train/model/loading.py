@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from seer.errors import ModelError
-from seer.models.checkpoint import Checkpoint, check_folder, load, load_encoder
+from seer.models.checkpoint import Checkpoint, check_folder, first_line, load, load_encoder
 from train.config import ModelConfig
 from train.model.glm4v import PREFIX, Trainee, draw_weights, prepare
 from train.parallel import World
@@ -72,6 +72,8 @@ def without_weights(path: str) -> Checkpoint:
         with torch.device("meta"):
             model = Glm4vForConditionalGeneration(config).float()
     except Exception as error:  # transformers raises the exceptions of many libraries here
-        raise ModelError(f"'{path}' does not load as a GLM-4V-family model: {error}") from error
+        raise ModelError(
+            f"'{path}' does not load as a GLM-4V-family model: {first_line(error)}; use a complete checkpoint"
+        ) from error
     encoder, tokenizer, scaling = load_encoder(folder)
     return Checkpoint(str(Path(path)), model, encoder, tokenizer, scaling, config.text_config.max_position_embeddings)

@@ -33,7 +33,9 @@ def model_shape(path: str) -> tuple[Any, str]:
     try:
         return Glm4vConfig(**json.loads(settings.read_text(encoding="utf-8"))), f"'{path}'"
     except Exception as error:  # transformers raises the exceptions of many libraries here
-        raise ModelError(f"'{settings}' is not a GLM-4V configuration: {error}") from None
+        raise ModelError(
+            f"'{settings}' is not a GLM-4V configuration: {error}; use a GLM-4V-family checkpoint"
+        ) from None
 
 
 def verdict(plan: MemoryPlan, gpu_gib: float) -> str:

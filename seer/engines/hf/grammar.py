@@ -58,7 +58,9 @@ class Grammars:
             return self._schemas().compile_json_schema(schema, any_whitespace=False)
         except Exception as error:  # xgrammar raises bare RuntimeErrors and InvalidJSONError by version
             reason = str(error).strip().partition("\n")[0][:200]
-            raise InputError(f"the JSON schema {schema[:80]!r} cannot be compiled: {reason}") from None
+            raise InputError(
+                f"the JSON schema {schema[:80]!r} cannot be compiled: {reason}; use a schema that xgrammar supports"
+            ) from None
 
 
 class TokenGate:

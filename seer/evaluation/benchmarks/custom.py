@@ -77,7 +77,7 @@ def load_benchmark(folder: Path) -> Benchmark:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"'{path}' cannot be read as TOML: {error}") from None
+        raise ConfigError(f"'{path}' cannot be read as TOML: {error}; correct its syntax") from None
     return _to_benchmark(values, str(path))
 
 

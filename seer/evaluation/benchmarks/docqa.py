@@ -58,7 +58,7 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     except FileNotFoundError:
         raise InputError(f"no file of questions at '{path}'; give samples.json, or JSON lines") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read as JSON: {error}") from None
+        raise InputError(f"'{path}' cannot be read as JSON: {error}; give the benchmark's file of questions") from None
     if rows is None:
         yield from read_json_lines(path)
     else:
@@ -106,7 +106,7 @@ def _list(value: Any, place: str) -> list[Any]:
     # MMLongBench-Doc stores lists as text, such as "[3, 5]"; parse them as literals and never evaluate them.
     items = read_literal(value) if isinstance(value, str) else value or []
     if not isinstance(items, list):
-        raise InputError(f"{place}: {value!r:.200} is not a list")
+        raise InputError(f"{place}: {value!r:.200} is not a list; write it as one")
     return items
 
 

@@ -311,7 +311,7 @@ def load_templates(path: str | Path) -> dict[str, str]:
     except FileNotFoundError:
         raise InputError(f"no prompt file at '{path}'; give a JSON file that maps task names to templates") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' cannot be read as JSON: {error}") from None
+        raise InputError(f"'{path}' cannot be read as JSON: {error}; correct its syntax") from None
     if not isinstance(templates, dict) or not all(isinstance(text, str) for text in templates.values()):
         raise InputError(f"'{path}' must hold a JSON object from task name to template text")
     for name, text in templates.items():

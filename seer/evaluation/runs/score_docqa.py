@@ -132,7 +132,7 @@ def read_docqa_predictions(path: str | Path) -> dict[str, str | None]:
             raise InputError(f"{place}: needs an object with 'id' and 'pred'; has {sorted(fields)}")
         identifier, prediction = str(fields["id"]), fields["pred"]
         if identifier in predictions:
-            raise InputError(f"{place}: the id '{identifier}' occurs twice")
+            raise InputError(f"{place}: the id '{identifier}' occurs twice; keep one of the lines")
         failed = prediction is None or fields.get("status") == "failed"
         answer = NOT_ANSWERABLE if fields.get("status") == "not_answerable" else str(prediction)
         predictions[identifier] = None if failed else answer

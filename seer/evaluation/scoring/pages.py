@@ -150,6 +150,6 @@ def read_page_labels(path: str | Path) -> dict[str, tuple[int, ...]]:
         if not all(type(page) is int and page >= 1 for page in pages):
             raise InputError(f"{place}: pages are {pages}; they must be integers from 1")
         if identifier in labels:
-            raise InputError(f"{place}: the id '{identifier}' occurs twice")
+            raise InputError(f"{place}: the id '{identifier}' occurs twice; keep one of the lines")
         labels[identifier] = tuple(sorted(set(pages)))
     return labels

@@ -96,7 +96,7 @@ def test_custom_benchmark_is_predicted_scored_and_reported(world, tmp_path):
         (("max_new_tokens = 8", "max_tokens = 8"), "did you mean 'max_new_tokens'"),
         (("[tasks.digits]", '[tasks."../x"]'), "can't be a file's name"),
         (("{input}", "it"), r"needs \{input\}"),
-        (('name = "small world"', "name ="), "cannot be read as TOML"),
+        (('name = "small world"', "name ="), "cannot be read as TOML: .*; correct its syntax"),
     ],
 )
 def test_load_benchmark_rejects_invalid_file(world, change, message):

@@ -27,8 +27,11 @@ def test_read_extraction_finds_short_answer():
     [
         ("[1]", "needs an object with question"),
         ('[{"question": "a", "answer": "b", "answer_format": "Date"}]', "unknown answer format 'Date'"),
-        ('[{"question": "a", "answer": "b", "answer_format": "Int", "evidence_pages": "x("}]', "is not a list"),
-        ("[", "cannot be read as JSON"),
+        (
+            '[{"question": "a", "answer": "b", "answer_format": "Int", "evidence_pages": "x("}]',
+            "is not a list; write it as one",
+        ),
+        ("[", "cannot be read as JSON: .*; give the benchmark's file of questions"),
     ],
 )
 def test_read_docqa_rejects_invalid_file(tmp_path, content, message):

@@ -82,7 +82,7 @@ def test_score_command_scores_docqa(tmp_path):
 def test_read_docqa_predictions_rejects_invalid_line(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"id": "a", "pred": "x"}\n{"id": "a", "pred": "y"}', encoding="utf-8")
-    with pytest.raises(InputError, match="line 2: the id 'a' occurs twice"):
+    with pytest.raises(InputError, match="line 2: the id 'a' occurs twice; keep one of the lines"):
         read_docqa_predictions(path)
     path.write_text('{"id": "a"}', encoding="utf-8")
     with pytest.raises(InputError, match="needs an object with 'id' and 'pred'"):

@@ -94,7 +94,10 @@ def test_read_page_labels_sorts_and_deduplicates_pages(tmp_path):
         ("x", "line 1: not JSON"),
         ('{"id": "a"}', "line 1: needs a text 'id' and a list 'pages'"),
         ('{"id": "a", "pages": [0]}', "pages are \\[0\\]; they must be integers from 1"),
-        ('{"id": "a", "pages": [1]}\n{"id": "a", "pages": [1]}', "line 2: the id 'a' occurs twice"),
+        (
+            '{"id": "a", "pages": [1]}\n{"id": "a", "pages": [1]}',
+            "line 2: the id 'a' occurs twice; keep one of the lines",
+        ),
     ],
 )
 def test_read_page_labels_rejects_invalid_line(tmp_path, content, message):
