@@ -55,6 +55,7 @@ REASONS: dict[str, ReasonInfo] = {
     "judge_unparsed": ReasonInfo("judge", False, "no clear YES or NO for a page, even after retries"),
     "too_long_for_teacher": ReasonInfo("judge", False, "the request exceeds the judge's context length"),
     "retrieved_too_long": ReasonInfo("judge", False, "the pages and the retrieved text exceed max_tokens"),
+    "judge_budget": ReasonInfo("judge", False, "the budget ended before all pages of the record were judged"),
     "judge_failed": ReasonInfo("judge", True, "the judge's teacher was unreachable or sent no usable reply"),
     "reason_failed": ReasonInfo("reason", True, "the reasoning teacher was unreachable or sent no usable reply"),
     "reason_too_long": ReasonInfo("reason", False, "the request exceeds the reasoning teacher's context length"),
@@ -65,7 +66,7 @@ REASONS: dict[str, ReasonInfo] = {
     "answer_differs": ReasonInfo("reason", False, "the teacher's answer differs from the gold answer"),
     "trajectory_too_long": ReasonInfo("reason", False, "the finished trajectory exceeds max_tokens"),
     "nothing_to_quote": ReasonInfo("reason", False, "the template found no sentence that supports the answer"),
-    "budget": ReasonInfo("reason", False, "the budget ended before this record"),
+    "budget": ReasonInfo("reason", False, "the budget ended before the reasoning of this record"),
 }
 """Every rejection reason by its name in statistics."""
 

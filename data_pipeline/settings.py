@@ -153,7 +153,7 @@ class BudgetSpec(Record):
     max_usd: float = Field(0.0, ge=0)
     then: Literal["stop", "finish"] = "stop"
     """`stop` ends without a set; run the build again with a larger budget. `finish` writes the complete records and
-    rejects the others with the reason `budget`."""
+    rejects the others with the reason `judge_budget` or `budget`."""
 
 
 class ServerSpec(Record):

@@ -99,7 +99,7 @@ class Process:
         except BudgetReached:
             if self.config.budget.then == "stop":
                 raise
-            raise Rejected("budget") from None
+            raise Rejected("judge_budget" if phase == "judge" else "budget") from None
 
     async def _relevance(self, sample: Sample, pages: Sequence[PageSpan]) -> Relevance | Rejection:
         """Return the necessary pages and, unless the evidence itself is the judge, their agreement with it."""

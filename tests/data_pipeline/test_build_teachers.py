@@ -89,7 +89,10 @@ def test_build_with_spent_budget_stops_and_resumes_with_more(tmp_path: Path) -> 
         tmp_path / "whole", ignore=("ledger.jsonl", "config.toml", "manifest.json")
     )
     counts = finished.statistics["sources"]["world"]
-    assert counts["rejected"]["budget"] + counts["written"] == 12
+    assert set(counts["rejected"]) <= {"judge_budget", "budget"}
+    assert sum(counts["rejected"].values()) + counts["written"] == 12
+    # What was not judged is missing after Phase 1 already.
+    assert counts["retention"]["judge"] == 12 - counts["rejected"]["judge_budget"]
     assert counts["written"] >= 4
 
 

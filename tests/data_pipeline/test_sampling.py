@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,18 @@ def test_build_with_target_interrupted_twice_writes_the_same_bytes(tmp_path: Pat
     assert written_files(tmp_path / "out", ignore=MANIFEST) == written_files(tmp_path / "whole", ignore=MANIFEST)
     # No finished call is repeated. Calls behind the target may be cancelled, and are then not in the ledger.
     assert len(resumed) == len(set(resumed))
+
+
+def test_build_with_ledger_of_a_pilot_repeats_none_of_its_calls(tmp_path: Path) -> None:
+    with serve(correct_teacher) as server:
+        config = configure(tmp_path, sources=[source_of(tmp_path, order="random")], **with_teachers(server))
+        pilot = pilot_of(config, 6).model_copy(update={"out": str(tmp_path / "pilot")})
+        assert build(pilot).statistics["written"] == 6
+        paid = set(server.keys)
+        (tmp_path / "out").mkdir()
+        shutil.copy(tmp_path / "pilot" / "ledger.jsonl", tmp_path / "out")
+        assert build(config).statistics["written"] == 40
+        assert len(server.keys) == len(set(server.keys)) > len(paid)
 
 
 def test_build_over_ray_and_local_agree_on_targets(tmp_path: Path) -> None:
