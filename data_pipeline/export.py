@@ -72,7 +72,7 @@ _DATASET_INFO = {
 def messages(trajectory: Trajectory, how: Format) -> Messages:
     """Convert a conversation to messages: user first, then assistant and tool alternate."""
     converted: Messages = []
-    # A thought has no message of its own: it opens the assistant message of the call or answer that follows.
+    # A thought has no separate message: it opens the assistant message of the call or answer that follows.
     thought = ""
     for turn in trajectory.turns:
         if turn.kind == "prompt":

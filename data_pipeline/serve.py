@@ -125,7 +125,7 @@ def run_servers(
             for server in servers:
                 say(server.line)
                 environment = os.environ | ({"CUDA_VISIBLE_DEVICES": server.gpus} if server.gpus else {})
-                # A session of its own, so that its worker processes can be ended with it.
+                # A separate session, so that its worker processes can be ended with it.
                 running.append(subprocess.Popen(server.command, env=environment, start_new_session=True))
                 _wait_until_ready(server, running, start_timeout_s)
                 say(f"{' and '.join(server.roles)}: ready at port {server.port}")

@@ -229,7 +229,7 @@ def pilot_of(config: BuildConfig, num_samples: int) -> BuildConfig:
     targets = [source.target for source in sources if source.target is not None]
     mean = sum(targets) / len(targets) if targets else 1.0
     weights = [mean if source.target is None else float(source.target) for source in sources]
-    # Every source gets one sample; the largest remainders of its exact part of the rest decide who gets what is left.
+    # Every source gets one sample. The rest is divided in proportion to the targets, by the largest-remainder method.
     exact = [(num_samples - len(sources)) * weight / sum(weights) for weight in weights]
     limits = [1 + int(part) for part in exact]
     by_remainder = sorted(range(len(sources)), key=lambda index: (int(exact[index]) - exact[index], index))

@@ -51,7 +51,7 @@ def atomic_file(path: str | Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file for binary writing and rename it to `path` when the block ends.
 
     An exception in the block removes the temporary and leaves `path` as it was. Any number of processes and threads may
-    write the same path at once: each writes a file of its own, and the last rename wins.
+    write the same path at once: each writes its own file, and the last rename wins.
 
     Args:
         path: The file to write; its folder must exist.

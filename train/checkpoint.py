@@ -58,7 +58,7 @@ class Checkpoints:
     ) -> None:
         self.folder, self.world, self.keep, self.background = folder, world, keep, background
         self._group: Any = None
-        if world.ranks > 1:  # a group of its own keeps collectives of a background save apart from those of training
+        if world.ranks > 1:  # a separate group keeps collectives of a background save apart from those of training
             self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         # A single process is intended here. The warning comes from a thread, where a local filter has no effect.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

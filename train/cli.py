@@ -3,7 +3,7 @@
 seer-train run CONFIG [--set a.b=value ...]      train, or resume
 seer-train plan CONFIG --gpus 2 --gpu-gib 80     check whether a run fits into memory
 seer-train admit CONFIG                          list the trajectories that fit, before any run
-seer-train inspect DATA --model DIR              show which tokens are learned
+seer-train inspect DATA --model DIR              show which tokens are trained
 """
 
 from __future__ import annotations

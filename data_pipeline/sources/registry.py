@@ -287,7 +287,7 @@ MAPPABLE = ("question", "context", "answers", "id", "evidence", "document")
 
 
 def adapt_table(row: Mapping[str, Any], spec: SourceSpec) -> Iterator[Sample]:
-    """Adapt a row of any table. `spec.map` names its columns; a field that it does not name has a column of its own name.
+    """Adapt a row of any table. `spec.map` names its columns; any other field is read from the column with its name.
 
     If the column `answerable` is false, the sample is unanswerable. Raises Rejected if a field is missing or mistyped.
     """

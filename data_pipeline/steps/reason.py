@@ -134,7 +134,7 @@ class TeacherReasoner:
         if match is not None:
             notes[f"right_by_{match.rule}"] += 1
             return match.answer
-        # A judge of meaning suits short answers only: summaries and code have measures of their own.
+        # A judge of meaning suits short answers only: summaries and code have their own measures.
         if not self._spec.use_answer_judge or sample.kind in ("summary", "code"):
             return None
         reply = await self._teacher.ask(same_answer_chat(sample.question, sample.answers, answer))

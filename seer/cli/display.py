@@ -49,7 +49,7 @@ class TracePrinter:
         elif step.name in ("reason", "answer"):
             self._text_step(step)
         else:
-            shown = step.model_copy(update={"deviations": ()})  # they have a line of their own
+            shown = step.model_copy(update={"deviations": ()})  # they have a separate line
             self._line(shorten(step.name, MAX_NAME_CHARACTERS), shorten(step_text(shown), MAX_STEP_CHARACTERS), step)
             self._pages_and_deviations(step)
 

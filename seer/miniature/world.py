@@ -261,7 +261,7 @@ def questions_about(
         if len(where) > 1:
             answer = ", ".join(lines[place].code for place in where)
             yield ask("many", "many", name, name, answer, where)
-        # The target of a pointer is asked for through the pointer only.
+        # Questions reach the target of a pointer only through the pointer.
         elif name not in targets:
             yield ask("single", "single", name, name, lines[where[0]].code, where)
             yield ask("paraphrase", "single", name, words[name], lines[where[0]].code, where)

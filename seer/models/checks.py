@@ -202,7 +202,7 @@ def _render(tokenizer: Any, messages: list[dict[str, Any]]) -> str:
         raise _Supplied(f"the checkpoint has no chat template. {_OWN_PROMPTS}")
     try:
         return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    except Exception as error:  # a template is a program of the checkpoint and raises errors of its own
+    except Exception as error:  # a template is a program of the checkpoint and raises its own errors
         raise _Supplied(f"the template does not render a chat with images ({error!s:.200}). {_OWN_PROMPTS}") from error
 
 

@@ -142,7 +142,7 @@ def _select_and_retrieve(
         if pages is None:
             return True
         if round_number and not observation_fits(state):
-            # The thinking before the call took the room of the text that the call selects, so the call is taken back
+            # The thinking before the call used the tokens that the selected text needs, so the call is withdrawn
             # and the model answers from the text it has.
             state.take_back(num_turns)
             return False
@@ -194,7 +194,7 @@ def _select(
 
 
 def _call_text(generation: Generation) -> str:
-    """The generation as text in which only control tokens read as tags, so that a quoted call is not a call."""
+    """The generation as text in which only control tokens count as tags, so that a quoted call is not a call."""
     return "".join(name or neutralise(text) for name, text in generation.parts)
 
 
@@ -251,7 +251,7 @@ def _extend(state: ReadingState, extender: ModelPlusLexical | None, pages: _Page
 def _scan_chunks(
     state: ReadingState, costs: Sequence[int], room: int
 ) -> Generator[list[Request], list[Generation], _Pages]:
-    """Select within every chunk of pages at once, each chunk in a session of its own.
+    """Select within every chunk of pages at once, each chunk in its own session.
 
     Returns the selected pages of all chunks, as many as one request holds with room for their text. If some must be left
     out, the first page of every chunk comes before the second page of any.

@@ -43,7 +43,7 @@ ServedSelector = Literal["model", "bm25", "first", "all"]
 
 
 class ChatOptions(Record):
-    """The `seer` field of a chat: how its documents are read. The server's choice applies to what is left out."""
+    """The `seer` field of a chat: how its documents are read. Omitted fields take the server's settings."""
 
     style: str | None = None
     system: SystemName | None = None
@@ -52,7 +52,7 @@ class ChatOptions(Record):
     max_pages: int | None = Field(None, ge=1)
     max_retrieved_tokens: int | None = Field(None, ge=1)
     selector: ServedSelector | None = None
-    """Who selects pages."""
+    """How pages are selected."""
     pages: str | None = None
     """Only these pages of the documents, e.g. 10-40."""
     reflow: bool = False

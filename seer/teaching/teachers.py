@@ -5,7 +5,7 @@
 
 `ask` reads the ledger first, so no call is made twice, even after kill -9. Equal calls that run at the same time share one
 request. The budget is checked before a request is sent. A request that the engine refuses because of its content is
-written to the ledger as a refusal. Retries are the engine's.
+written to the ledger as a refusal. The engine retries failed requests.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TeacherEngine(ConcurrentEngine, Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the engine holds."""
+        """Release the engine's resources."""
         ...
 
 
@@ -74,7 +74,7 @@ class Teacher:
             spec: The model, its sampling and its prices.
             ledger: Holds finished calls; several teachers may share it.
             budget: Limits the spending of all teachers that share the ledger.
-            role: What the calls are for; written into the ledger.
+            role: The purpose of the calls; written into the ledger.
             open_engine: Returns the engine. Called in a thread at the first call that the ledger does not know, so that
                 a run whose calls are all finished loads no model.
             render_chat: Renders a chat as the messages of the call's key.
@@ -105,7 +105,7 @@ class Teacher:
 
         Raises EngineError after the engine's last attempt, BudgetReached if the budget forbids the call, and what
         opening the engine raises: InputError for a malformed address, ModelError for a model that cannot be loaded.
-        `ends_run` tells which of them end a run.
+        `ends_run` says which of them end a run.
         """
         sampling = sampling_of(self.spec, draw)
         data = call_body(self.spec, self._render_chat, chat, sampling)
@@ -185,7 +185,7 @@ def sampling_of(spec: TeacherSpec, draw: int) -> Sampling:
 def call_body(spec: TeacherSpec, render_chat: RenderChat, chat: Chat, sampling: Sampling) -> bytes:
     """The body of a call, with the hash of each image in place of its data.
 
-    `body_key` of it identifies the call by everything that decides its reply. The address is not part of it.
+    `body_key` of it identifies the call by everything that determines its reply. The address is not part of it.
     """
     images = {image.content_hash: image.content_hash for image in chat.images}
     return serialise(chat_body(render_chat(chat, images), spec.model, sampling, spec.extra))

@@ -37,7 +37,7 @@ def describe_pages(step: Step) -> str:
 def step_text(step: Step) -> str:
     """The content of any step as plain text: its pages, its outputs, and deviations from the protocol.
 
-    The steps of Seer's reading have a wording of their own. For any other step the pages, the text and the outputs
+    The steps of Seer's reading have specific wording. For any other step the pages, the text and the outputs
     follow one another, each output on a line that starts with its name; a step without any of them shows its inputs.
     """
     text = _WORDINGS.get(step.name, _any_step)(step)
@@ -69,7 +69,7 @@ def _any_step(step: Step) -> str:
 
 _WORDINGS = {"look": _look, "select": _select}
 _SHOWN_APART = {"raw", "text", "excerpts"}
-"""Outputs with a place of their own; `raw` repeats them as the model wrote them."""
+"""Outputs with a fixed place; `raw` repeats them as the model wrote them."""
 
 
 def _named(values: Mapping[str, JsonValue]) -> list[str]:

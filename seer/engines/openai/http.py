@@ -45,10 +45,10 @@ class ApiKey:
 
 
 class ExitGuard:
-    """Delays the end of the process until the client's own threads have let go of the last request.
+    """Delays the end of the process until the client's threads have released the last request.
 
-    They drop its Python objects a moment after its reply. Python aborts the process, with exit code 134 in place of the
-    command's, if that happens while it shuts down.
+    They release its Python objects shortly after its reply. If that happens while Python shuts down, Python aborts the
+    process with exit code 134.
     """
 
     wait_s = 0.15

@@ -3,7 +3,7 @@
     leash = Leash()
     with leash.following():     # holds processes started through multiprocessing in this block
         engine = start()
-    leash.release()             # after they ended in an orderly way
+    leash.release()             # after a normal shutdown
 
 The engine of vLLM is a separate process. It outlives a parent that is killed and keeps its GPU memory. A killed process
 cannot clean up, so a shell waits at the end of a pipe, which closes with this process.
@@ -46,9 +46,9 @@ class Leash:
         )
 
     def hold(self, pid: int, *, group: bool = False) -> None:
-        """End this process when ours ends. With `group`, the whole group that it leads."""
+        """End the process `pid` when this process ends. With `group`, end the whole group that it leads."""
         assert self._shell.stdin is not None
-        with suppress(OSError):  # the shell was killed by someone: the process runs on unheld
+        with suppress(OSError):  # the shell was killed from outside: the process keeps running without it
             self._shell.stdin.write(f"{'-' if group else ''}{pid}\n")
 
     @contextmanager

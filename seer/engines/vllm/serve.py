@@ -77,7 +77,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, start_s: float, said: obje
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server and its child processes, which share a session of their own."""
+    """End the server and its child processes, which share a separate session."""
     for how, patience_s in ((signal.SIGTERM, 30), (signal.SIGKILL, 10)):
         try:
             os.killpg(process.pid, how)

@@ -2,7 +2,7 @@
 
 The overall score of a benchmark is a mean of category means of task means, so a sample of a small task in a small
 category has more weight. Scores are given by task and id, together with the category of each task. To analyse a single
-task, give it a category of its own.
+task, give it a separate category.
 
 Samples are resampled within each task, never across tasks, which keeps the size of every task.
 """

@@ -119,7 +119,7 @@ def comparison_section(runs: Sequence[ScoredRun], seed: int) -> Section | None:
         result = compare(mine, theirs, first.categories() | other.categories(), seed=seed)
         counts = (result.num_samples, result.num_better, result.num_worse, result.num_unpaired)
         rows.append(row(other.name, first.name, *_gap(result), *counts))
-        # Each task is a category of its own here, so its interval does not depend on the other tasks.
+        # Each task is a separate category here, so its interval does not depend on the other tasks.
         tasks = {name: compare({name: mine[name]}, {name: theirs[name]}, {name: name}, seed=seed) for name in shared}
         folded.append(
             Table(

@@ -227,7 +227,9 @@ def _frames(data: bytes, name: str) -> list[NDArray[np.uint8]]:
     try:
         # Pillow decodes frames lazily: `open` reads headers only, `convert` and `thumbnail` the pixels.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_size` applies a limit of its own
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # `_check_size` applies the limit of this module
             opened = Image.open(io.BytesIO(data), formats=_FORMATS)
         with opened as image:
             for index in range(min(_MAX_FRAMES, getattr(image, "n_frames", 1))):
