@@ -7,6 +7,7 @@ runs               run a system over a benchmark, and score the folder of predic
 harness            run the tasks of lm-evaluation-harness against `seer serve`
 analysis           tokens, page selection, latency, confidence intervals, frontiers
 reports            scored runs → one HTML page, Markdown and JSON
+paper              every table of the paper from one plan of runs
 
 Each folder imports only from those above it. Every input gets a prediction; a failed input counts 0.
 """

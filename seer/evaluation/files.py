@@ -155,8 +155,10 @@ def library_versions(names: tuple[str, ...]) -> dict[str, str]:
     return versions
 
 
-def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
-    """Read Seer's own predictions of one task, in the file's order. `repair` removes an incomplete last line.
+def read_predictions(file: Path, *, repair: bool = False, skip_incomplete: bool = False) -> list[Prediction]:
+    """Read Seer's own predictions of one task, in the file's order.
+
+    `repair` removes an incomplete last line from the file, `skip_incomplete` only ignores it.
 
     Raises InputError if the file cannot be read or a line is not a prediction.
     """
@@ -168,6 +170,7 @@ def read_predictions(file: Path, *, repair: bool = False) -> list[Prediction]:
     whole = content.rfind(b"\n") + 1
     if whole < len(content) and repair:
         os.truncate(file, whole)
+    if repair or skip_incomplete:
         content = content[:whole]
     predictions = []
     for number, line in enumerate(content.split(b"\n"), 1):

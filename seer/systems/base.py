@@ -28,6 +28,8 @@ class Task:
     """How the pages of `context` show newlines, if the page style leaves that open as `paper` does."""
     chat: bool = True
     """False: where the whole text is read, the model continues it outside the chat template."""
+    prompt: str = ""
+    """The whole prompt with the document in its place, for `seer.systems.prompted`."""
     document: Document | None = None
     """Read in place of `context`, e.g. a PDF."""
 

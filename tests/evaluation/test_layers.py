@@ -8,7 +8,7 @@ from pathlib import Path
 import seer.evaluation
 
 ROOT = Path(seer.evaluation.__file__).parent
-LAYERS = ("jsonlines", "files", "scoring", "benchmarks", "runs", "harness", "analysis", "reports")
+LAYERS = ("jsonlines", "files", "scoring", "benchmarks", "runs", "harness", "analysis", "reports", "paper")
 """Modules and folders from bottom to top. Each imports only from itself and from those before it."""
 
 

@@ -11,6 +11,7 @@
     seer eval probe     RUN --data DIR                         time prefill separately, for the report
     seer eval tokens    --data DIR                             count prompt tokens without a model
     seer eval miniature --report                               the paper's controls on a small synthetic world
+    seer eval paper     --data DIR --models FILE           every table of the paper, from one plan of runs
     seer eval frontier  --data DIR --model DIR                 score against prompt tokens, by density and budget
 
 Exit codes: 0 done, 2 bad input, 4 inputs are missing from a run (also if --partial scored the rest). Failed inputs are
@@ -27,6 +28,7 @@ from seer.cli.eval.frontier import frontier
 from seer.cli.eval.harness import harness
 from seer.cli.eval.label import label
 from seer.cli.eval.miniature import miniature
+from seer.cli.eval.paper import paper
 from seer.cli.eval.predict import longbench, predict
 from seer.cli.eval.probe import probe
 from seer.cli.eval.report import report
@@ -42,6 +44,6 @@ app = typer.Typer(
 )
 for command in (
     *(longbench, predict, docqa, harness, label, extract),
-    *(miniature, frontier, score, report, probe, tokens),
+    *(miniature, frontier, paper, score, report, probe, tokens),
 ):
     app.command()(command)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from seer.protocol.control import CONTROL
 from seer.schema import Prediction
 
 MAX_CUT_FRACTION = 0.02
@@ -40,13 +41,17 @@ class Endings:
 
 
 def ending_of(prediction: Prediction) -> Ending:
-    """Return how the last generation of an input ended. Inputs without a generation count as complete."""
+    """Return how the last generation of an input ended.
+
+    Inputs without a generation count as complete, and so does thinking that was closed without an answer.
+    """
     written = [step for step in prediction.trace if step.finish]
     if not written:
         return "complete"
-    if written[-1].name == "reason":
+    last = written[-1]
+    if last.name == "reason" and CONTROL.close_think not in str(last.outputs.get("raw", "")):
         return "thinking"
-    return "cut" if written[-1].finish == "length" else "complete"
+    return "cut" if last.finish == "length" else "complete"
 
 
 def count_endings(predictions: Iterable[Prediction]) -> Endings:

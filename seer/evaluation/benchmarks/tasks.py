@@ -301,6 +301,18 @@ def build_question(task: BenchmarkTask, record_input: str, templates: Mapping[st
     return f"{task.instruction}\n\n{question}" if task.instruction else question
 
 
+def fill_template(task: BenchmarkTask, record_input: str, record_context: str, templates: Mapping[str, str]) -> str:
+    """Return the benchmark's own prompt of a record, with its document and input in their places.
+
+    Raises InputError if there is no template for the task.
+    """
+    if task.name not in templates:
+        raise InputError(f"the prompt file has no template for '{task.name}'; it has {', '.join(sorted(templates))}")
+    # One pass over the template: a document that holds "{input}" must not be filled in turn.
+    values = {"{context}": record_context, "{input}": record_input}
+    return "".join(values.get(piece, piece) for piece in re.split(r"(\{context\}|\{input\})", templates[task.name]))
+
+
 def load_templates(path: str | Path) -> dict[str, str]:
     """Read a dataset2prompt file: a JSON object from task names to templates with {context} and optionally {input}.
 

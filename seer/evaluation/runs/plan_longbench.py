@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from seer.errors import InputError
 from seer.evaluation.benchmarks.custom import from_manifest, to_manifest
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
-from seer.evaluation.benchmarks.tasks import LONGBENCH, Benchmark, build_context, build_question
+from seer.evaluation.benchmarks.tasks import (
+    LONGBENCH,
+    Benchmark,
+    BenchmarkTask,
+    build_context,
+    build_question,
+    fill_template,
+)
 from seer.evaluation.files import read_predictions, read_run_manifest
 from seer.evaluation.runs.loop import BenchmarkInput, LoopOptions, OnProgress, RunSummary, count_inputs, run_inputs
 
@@ -41,6 +48,9 @@ class PredictOptions(LoopOptions):
     """For text baselines: the middle of longer documents is cut out."""
     templates: Mapping[str, str] | None = None
     """Prompts in the benchmark's dataset2prompt format that replace our own."""
+    in_place: bool = False
+    """For `seer.systems.prompted`: make the whole prompt, with the document in its place in the template. The middle of
+    the prompt, not of the document, is then cut to `max_context_tokens`, as the benchmark does."""
     gold_pages: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Relevant pages by id, for the oracle selector."""
     page_budgets: Mapping[str, int] = field(default_factory=dict)
@@ -123,6 +133,8 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Coun
     from seer.systems.base import Task
 
     task = options.benchmark.find(record.task)
+    if options.in_place:
+        return _to_prompted_task(record, task, options, count_tokens)
     context = build_context(task, record.input, record.context)
     if options.max_context_tokens is not None and count_tokens is not None:
         context = cut_middle(context, options.max_context_tokens, count_tokens)
@@ -137,6 +149,22 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Coun
         newline=task.newline,
         chat=task.chat,
     )
+
+
+def _to_prompted_task(
+    record: LongBenchRecord, task: BenchmarkTask, options: PredictOptions, count_tokens: Count | None
+) -> Task:
+    from seer.systems.base import Task
+
+    if options.templates is None:
+        document = build_context(task, record.input, record.context)
+        prompt = f"{document}\n\n{build_question(task, record.input)}"
+    else:
+        prompt = fill_template(task, record.input, record.context, options.templates)
+    if options.max_context_tokens is not None and count_tokens is not None:
+        prompt = cut_middle(prompt, options.max_context_tokens, count_tokens)
+    thinking = options.reasoning_tokens if task.chat else 0
+    return Task(record.id, "", "", task.max_new_tokens + thinking, chat=task.chat, prompt=prompt)
 
 
 def matched_budgets(run: str | Path, *, least: int = 1) -> dict[str, int]:

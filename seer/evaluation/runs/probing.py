@@ -25,6 +25,7 @@ from seer.schema import Excerpt, Turn
 from seer.storage import append_lines
 
 if TYPE_CHECKING:
+    from seer.engines.base import Engine, Request
     from seer.systems.base import System, Task
 
 PROBES_NAME = "probes.jsonl"
@@ -47,8 +48,12 @@ def probe_run(
     system: System,
     run: str | Path,
     on_progress: Callable[[int, int], None] | None = None,
+    make_task: Callable[[LongBenchRecord], Task] | None = None,
 ) -> int:
-    """Probe each input that the run holds and that has no probe yet. Returns the number of new probes."""
+    """Probe each input that the run holds and that has no probe yet. Returns the number of new probes.
+
+    `make_task` makes the task of a record as the run does; by default with the settings of a plain run.
+    """
     folder = Path(run)
     options = PredictOptions(benchmark=from_manifest(read_run_manifest(folder), f"the manifest of '{run}'"))
     with RunFolder(folder):
@@ -59,7 +64,7 @@ def probe_run(
         held = {one.id for file in files for one in read_predictions(file)}
         wanted = [record for record in records if record.id in held and record.id not in known]
         for done, record in enumerate(wanted, 1):
-            probe = probe_prefill(to_task(record, options, None), system)
+            probe = probe_prefill(make_task(record) if make_task else to_task(record, options, None), system)
             append_lines(folder / PROBES_NAME, [json.dumps(asdict(probe), ensure_ascii=False)])
             if on_progress:
                 on_progress(done, len(wanted))
@@ -71,10 +76,14 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
 
     Raises InputError if the system does not read with a single engine, and EngineError if the generation fails.
     """
-    from seer.engines.base import CachingEngine, Conversation, Request, Sampling
+    from seer.engines.base import Conversation, Request, Sampling
     from seer.rendering import render_text
+    from seer.systems.prompted import PromptedSystem
     from seer.systems.seer import ReadingSystem
 
+    if isinstance(system, PromptedSystem):
+        request = system.request(task, max_new_tokens=1)
+        return _time(task.id, system.engine, request, prepare_seconds=0.0)
     if not isinstance(system, ReadingSystem):
         raise InputError(f"system '{system.name}' reads with several models or calls; probe one that reads by itself")
     engine, mode = system.reader.engine, system.reader.policy.mode
@@ -91,19 +100,25 @@ def probe_prefill(task: Task, system: System) -> PrefillProbe:
         prompt = Turn(kind="prompt", text=task.question, pages=tuple(pages))
         for page in document.pages:
             page.image()  # Draw now: only the request belongs to the prefill time.
+    request = Request(Conversation((prompt,), pages), key, sampling=Sampling(max_new_tokens=1))
+    return _time(task.id, engine, request, prepare_seconds=time.perf_counter() - started)
+
+
+def _time(identifier: str, engine: Engine, request: Request, *, prepare_seconds: float) -> PrefillProbe:
+    """Time a request of one token on a cold cache. Raises EngineError if it fails."""
+    from seer.engines.base import CachingEngine
+
     if isinstance(engine, CachingEngine):
         engine.drop_caches()
     sent = time.perf_counter()
     try:
-        (generation,) = engine.generate(
-            [Request(Conversation((prompt,), pages), key, sampling=Sampling(max_new_tokens=1))]
-        )
+        (generation,) = engine.generate([request])
     finally:
-        engine.forget(key)  # The next probe must not reuse this conversation's prefix.
+        engine.forget(request.session)  # The next probe must not reuse this conversation's prefix.
     seconds = time.perf_counter() - sent
     if generation.finish == "error":
-        raise EngineError(f"the prefill probe of '{task.id}' failed: {generation.error}")
-    return PrefillProbe(task.id, generation.prompt_tokens, seconds, sent - started)
+        raise EngineError(f"the prefill probe of '{identifier}' failed: {generation.error}") from generation.error
+    return PrefillProbe(identifier, generation.prompt_tokens, seconds, prepare_seconds)
 
 
 def read_probes(folder: Path, *, repair: bool = False) -> dict[str, PrefillProbe]:
