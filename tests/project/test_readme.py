@@ -142,6 +142,20 @@ def trains(words: tuple[str, ...]) -> None:
     load_config(TrainConfig, Path(config), overrides)
 
 
+def reproduces(words: tuple[str, ...]) -> None:
+    """The plan holds the documented runs; commands that need none of the models run."""
+    from seer.evaluation.paper.models import load_models
+    from seer.evaluation.paper.plan import choose_runs, plan_runs
+
+    if "--dry-run" in words or "--report-only" in words:
+        runs()(words)
+        return
+    parses(words)
+    (models,) = value_of(words, "--models")
+    only = [name for value in value_of(words, "--only") for name in value.split(",")]
+    assert not [run.name for run in choose_runs(plan_runs(load_models(models)), only) if run.missing]
+
+
 def admits(words: tuple[str, ...]) -> None:
     """The command lists the documented build's set, which is too small for a validation part."""
     make_inputs((*words, "runs/data/paper/train"))
@@ -242,6 +256,7 @@ RULES: dict[str, Rule] = {
     "seer eval probe": runs(),
     "seer eval miniature": runs("--n", "10"),
     "seer eval frontier": runs("--n", "10", "--max-pages", "1", *SMALL_RUN),
+    "seer eval paper": reproduces,
     "seer eval harness": parses,  # downloads its tasks
     "seer serve": parses,
     "seer-data build": runs(

@@ -20,7 +20,9 @@ from train.optimizer import learning_rate
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 TRAINING = sorted(
-    p for p in CONFIGS.rglob("*.toml") if not p.name.startswith(("data-", "miniature")) and "verl" not in p.parts
+    p
+    for p in CONFIGS.rglob("*.toml")
+    if not p.name.startswith(("data-", "miniature", "paper-")) and "verl" not in p.parts
 )
 
 

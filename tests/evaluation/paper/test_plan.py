@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from seer.config import build_config
@@ -145,3 +147,9 @@ def test_measure_tasks_counts_a_sample_of_each_task():
     sizes = measure_tasks(RECORDS, LONGBENCH, models(style="seer"), sample=1)
     assert sizes.keys() == {"qasper"}
     assert sizes["qasper"].prompts["text"] > 20 and sizes["qasper"].max_new_tokens == 128
+
+
+def test_shipped_models_file_names_every_model():
+    spec = load_models(Path(__file__).parents[3] / "configs" / "paper-models.toml")
+    assert not [run.name for run in plan_runs(spec) if run.missing]
+    assert spec.reference in spec.text
