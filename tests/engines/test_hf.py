@@ -333,3 +333,21 @@ def test_text_stream_emits_incomplete_character_before_a_control_token(engine):
         stream(token)
     assert heard[1] == (CONTROL.close_think, "")
     assert "".join(text for _, text in heard[2:]) == "yes"
+
+
+@pytest.mark.parametrize("height_px", [56, 84, 168])
+def test_hf_session_with_another_page_reuses_no_part_of_the_old_image(small_checkpoint, height_px):
+    """The ids of both prompts agree up to the image, or into it, or beyond it; only the images differ."""
+    other = make_document(["Another page."], height_px=height_px).page(1)
+    turns = (Turn(kind="prompt", text="What?", pages=(1,)),)
+
+    def ask(engine: HFEngine, page) -> tuple:
+        (reply,) = engine.generate([Request(Conversation(turns, {1: page}), "one", sampling=Sampling(16))])
+        return reply.ids, reply.cached_tokens
+
+    used, fresh = HFEngine(small_checkpoint), HFEngine(small_checkpoint)
+    ask(used, DOCUMENT.page(1))
+    ids, cached = ask(used, other)
+    assert ids == ask(fresh, other)[0]
+    start = used.encoder.encode(turns, {1: (other.width_px, other.height_px)}).slots[0].start
+    assert 0 < cached <= start

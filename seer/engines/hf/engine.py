@@ -38,6 +38,8 @@ class _Memory:
     ids: np.ndarray
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
+    images: dict[int, str]
+    """The content hash of each image, by the index of its first token."""
 
 
 @dataclass
@@ -143,9 +145,12 @@ class HFEngine:
         memory = self._memories.get(request.session)
         known = longest_common_prefix(memory.ids, encoded.ids) if memory else 0
         known = min(known, len(encoded) - 1)  # at least one token is fed: the generation starts from its logits
-        for slot in encoded.slots:
-            if slot.start <= known < slot.start + slot.tokens:
-                known = slot.start  # an image is reused whole or not at all
+        held = memory.images if memory else {}
+        for slot, image in zip(encoded.slots, prompt.images, strict=True):
+            # Images of one size have equal ids, so the ids do not show whether the state is that of another image.
+            if known < slot.start + slot.tokens or held.get(slot.start) != image.content_hash:
+                known = min(known, slot.start)
+                break
         gate = self._grammars.gate(request.constraint)
         positions = encoded.positions()
         return _Row(request, sample, encoded, prompt.images, positions, known, memory if known else None, gate)
@@ -298,7 +303,8 @@ class HFEngine:
             keys = [layer.keys[b][:, chosen] for layer in cache.layers]
             values = [layer.values[b][:, chosen] for layer in cache.layers]
             ids = np.concatenate([row.encoded.ids, np.array(row.written, np.int32)])[: keys[0].shape[1]]
-            self._memories[row.request.session] = _Memory(ids, keys, values)
+            images = {slot.start: image.content_hash for slot, image in zip(row.encoded.slots, row.images, strict=True)}
+            self._memories[row.request.session] = _Memory(ids, keys, values, images)
             self._memories.move_to_end(row.request.session)
         while len(self._memories) > 1 and sum(len(m.ids) for m in self._memories.values()) > self.max_cached_tokens:
             self._memories.popitem(last=False)
