@@ -293,7 +293,7 @@ def export(
     ] = "llamafactory",
     as_json: AsJson = False,
 ) -> None:
-    """Write a set as messages and images for LLaMA-Factory, ms-swift or TRL.
+    """Write a set for LLaMA-Factory, ms-swift or TRL, as messages and images.
 
     Example: seer-data export runs/data/paper/train --format trl --out runs/trl
 
