@@ -135,6 +135,8 @@ def read_run_manifest(folder: Path) -> dict[str, Any]:
 
 def require_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a run made by `seer eval predict`. Raises InputError for any other folder."""
+    if not folder.is_dir():
+        raise InputError(f"no folder at '{folder}'; give a run that `seer eval predict` made")
     manifest = read_run_manifest(folder)
     missing = [key for key in ("system", "engine", "model", "selector", "style", "policy") if key not in manifest]
     if missing:

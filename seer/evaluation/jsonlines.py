@@ -21,7 +21,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except FileNotFoundError:
         raise InputError(f"no file at '{path}'; give the path of a file of JSON lines") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from None
+        raise InputError(f"'{path}' cannot be read: {error}; give a UTF-8 file") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -29,7 +29,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{place}: not JSON ({error}); was writing it interrupted?") from None
+            raise InputError(f"{place}: not JSON ({error}); correct or remove the line") from None
         if not isinstance(fields, dict):
             raise InputError(f"{place}: a JSON object was expected, not {line[:40]!r}")
         yield place, fields

@@ -78,10 +78,12 @@ CASES = {
         "timeout: URL answered 504",
     ),
     "connection closed before the reply": Case(
-        Say(hang_up=True), UNAVAILABLE, "unavailable: URL is not reachable or hung up"
+        Say(hang_up=True), UNAVAILABLE, "unavailable: URL is not reachable or closed the connection"
     ),
     "connection reset in mid-reply": Case(
-        Say(SECRET, cut_short=True, break_after=0), UNAVAILABLE, "unavailable: URL is not reachable or hung up"
+        Say(SECRET, cut_short=True, break_after=0),
+        UNAVAILABLE,
+        "unavailable: URL is not reachable or closed the connection",
     ),
     "slow": Case(Say(wait_s=2.5), (504, "server_error", "timeout", None, None), "timeout: URL took longer than 1 s"),
     "content refused": Case(
@@ -292,7 +294,9 @@ def test_refused_connection_is_unavailable(caplog):
         error = reply.json()["error"]
         assert (reply.status_code, error["type"], error["code"], reply.headers["retry-after"]) == UNAVAILABLE[:4]
         assert_nothing_leaks(gateway, reply)
-        check_log(gateway, caplog, reply, "engine_unavailable", "unavailable: URL is not reachable or hung up")
+        check_log(
+            gateway, caplog, reply, "engine_unavailable", "unavailable: URL is not reachable or closed the connection"
+        )
 
 
 def test_slow_model_begins_the_stream_before_it_has_said_anything(gateway, monkeypatch):

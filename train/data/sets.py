@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from pydantic import ValidationError
+
 from seer.errors import InputError
 from seer.schema import Trajectory
 from train.config import DataConfig, SetConfig
@@ -36,9 +38,12 @@ class JsonLines(Sequence[Trajectory]):
                 if line.strip():
                     try:
                         self.items.append(Trajectory.model_validate_json(line))
-                    except ValueError as error:
+                    except ValidationError as error:
+                        fault = error.errors()[0]
+                        place = ".".join(map(str, fault["loc"]))
                         raise InputError(
-                            f"'{path}' line {number} is not a trajectory: {error}; build the set again"
+                            f"'{path}' line {number} is not a trajectory: {f'{place}: ' if place else ''}{fault['msg']}; "
+                            "build the set again"
                         ) from None
 
     def __len__(self) -> int:

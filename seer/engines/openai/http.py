@@ -171,7 +171,7 @@ class Http:
         if isinstance(error, TimeoutError):
             return EngineTimeout(f"{self.base_url} took longer than {self.timeout_s:g} s")
         cause = _cause(error)
-        message = self._clean(f"{self.base_url} is not reachable or hung up: {cause}")
+        message = self._clean(f"{self.base_url} is not reachable or closed the connection: {cause}")
         if "certificate" in cause:
             return unusable(f"{message}; set SSL_CERT_FILE to the authority that signed the server's certificate")
         return EngineUnavailable(message)

@@ -41,7 +41,8 @@ def read_records(path: str | Path, task: BenchmarkTask) -> Iterator[LongBenchRec
     for row, (place, fields) in enumerate(read_json_lines(path)):
         text = fields.get("input", fields.get("question"))
         if not isinstance(text, str) or not isinstance(fields.get("context"), str):
-            raise InputError(f"{place}: needs the texts 'input' (or 'question') and 'context'; has {sorted(fields)}")
+            has = ", ".join(f"{key} ({type(value).__name__})" for key, value in sorted(fields.items()))
+            raise InputError(f"{place}: 'input' (or 'question') and 'context' must be texts; the record has {has}")
         # A file with a subset of the records keeps each record's row in the full set as `_index`.
         index = fields["_index"] if isinstance(fields.get("_index"), int) else row
         length = fields.get("length")

@@ -102,6 +102,8 @@ def test_probe_command_probes_own_runs_only(tmp_path):
     assert list(read_probes(out)) == ["hotpotqa-0000"]
     elsewhere = CliRunner().invoke(app, ["probe", str(tmp_path), "--data", str(data)])
     assert "lacks system, engine" in str(elsewhere.exception)
+    missing = CliRunner().invoke(app, ["probe", str(tmp_path / "none"), "--data", str(data)])
+    assert f"no folder at '{tmp_path / 'none'}'; give a run that `seer eval predict` made" in str(missing.exception)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": "x"}', '{"id": "x", "extra": 1}'])
