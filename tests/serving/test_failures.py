@@ -87,12 +87,16 @@ CASES = {
     ),
     "slow": Case(Say(wait_s=2.5), (504, "server_error", "timeout", None, None), "timeout: URL took longer than 1 s"),
     "content refused": Case(
-        Say(status=400, raw=error_body("forbidden topic", "content_policy")), REFUSED, "refused: URL answered 400"
+        Say(status=400, raw=error_body("forbidden topic", "content_policy")),
+        REFUSED,
+        "refused: the server answered 400",
     ),
     "context too long": Case(
-        Say(status=400, raw=error_body("too long", "context_length_exceeded")), TOO_LONG, "too_long: URL answered 400"
+        Say(status=400, raw=error_body("too long", "context_length_exceeded")),
+        TOO_LONG,
+        "too_long: the server answered 400",
     ),
-    "413": Case(Say(status=413, raw=error_body("too large")), TOO_LONG, "too_long: URL answered 413"),
+    "413": Case(Say(status=413, raw=error_body("too large")), TOO_LONG, "too_long: the server answered 413"),
     "401": Case(Say(status=401, raw=error_body("wrong key")), UNUSABLE, "unavailable: URL answered 401"),
     "403": Case(Say(status=403, raw=error_body("no access")), UNUSABLE, "unavailable: URL answered 403"),
     "not JSON": Case(Say(raw=b"<html>swordfish</html>"), FAILED, "engine: URL sent a reply that is not JSON"),
