@@ -321,7 +321,7 @@ def test_read_predictions_rejects_steps_of_an_older_version(tmp_path):
 def test_run_folder_below_a_file_names_the_reason_and_the_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(InputError, match="file/run' can't hold a run: Not a directory; give another folder"),
+        pytest.raises(InputError, match="file/run' cannot hold a run: Not a directory; give another folder"),
         RunFolder(tmp_path / "file/run"),
     ):
         pass
