@@ -153,7 +153,7 @@ def test_predict_rejects_bad_input(data, tmp_path, arguments, message):
 
 def test_read_data_finds_records_in_a_folder_named_data(data):
     assert len(read_data(data.parent)[0]) == 5
-    with pytest.raises(InputError, match="has no <task>"):
+    with pytest.raises(InputError, match="no folder at .*give a folder of <task>.jsonl files"):
         read_data(data / "none")
 
 

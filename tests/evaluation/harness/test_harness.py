@@ -42,7 +42,11 @@ def test_take_apart_splits_prompt_into_document_and_question():
 
 @pytest.mark.parametrize(
     ("record", "message"),
-    [({}, "have no text 'context'"), ({"context": " "}, "have no text"), ({"context": "x"}, "does not hold")],
+    [
+        ({}, "have no text 'context'"),
+        ({"context": " "}, "have no text"),
+        ({"context": "x"}, "does not contain its record's .context.; set num_fewshot to 0"),
+    ],
 )
 def test_take_apart_rejects_record_without_document(record, message):
     with pytest.raises(InputError, match=message):
