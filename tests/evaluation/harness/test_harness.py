@@ -45,7 +45,11 @@ def test_take_apart_splits_prompt_into_document_and_question():
     [
         ({}, "have no text 'context'"),
         ({"context": " "}, "have no text"),
-        ({"context": "x"}, "does not contain its record's .context.; set num_fewshot to 0"),
+        [
+            ({}, "have no text 'context'"),
+            ({"context": " "}, "have no text"),
+            ({"context": "x"}, "does not contain its record's .context.; set num_fewshot to 0"),
+        ],
     ],
 )
 def test_take_apart_rejects_record_without_document(record, message):
