@@ -8,17 +8,19 @@ engine = build_engine(replicas="http://a/v1,http://b/v1")
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.engines.base import ConcurrentEngine, Engine
-from seer.errors import InputError
+from seer.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from seer.engines.openai.engine import OpenAIEngine
+    from seer.engines.vllm.stock import VLLMChatEngine
 
 NO_MODEL = (
     "no model given; pass --model DIR with a GLM-4V-family checkpoint "
@@ -77,6 +79,40 @@ def build_engine(
     if base_url is not None:
         options["base_url"] = base_url
     return builders[chosen](model, device=device, **options)
+
+
+def build_chat_engine(
+    model: str, *, base_url: str = "", chat_template_kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> OpenAIEngine | VLLMChatEngine:
+    """Build an engine for `Chat` prompts with any chat model: teachers, judges, and systems without select calls.
+
+    Args:
+        model: The model's name at the address; without an address, the model that vLLM loads in this process.
+        base_url: Address of an OpenAI-compatible server. It is contacted at the first request.
+        chat_template_kwargs: Arguments of the model's chat template; for a model in this process only.
+        options: Further arguments of the engine itself.
+
+    Raises ModelError if a package that the engine needs is not installed.
+    """
+    if base_url:
+        require_http_client()
+        from seer.engines.openai.engine import OpenAIEngine
+
+        return OpenAIEngine(base_url, model, check_at_start=False, **options)
+    if importlib.util.find_spec("vllm") is None:
+        raise ModelError(
+            "a model without base_url runs in this process through vLLM, which is not installed; "
+            "install the extra 'vllm', or name a server in base_url"
+        )
+    from seer.engines.vllm.stock import VLLMChatEngine
+
+    return VLLMChatEngine(model, chat_template_kwargs=chat_template_kwargs, **options)
+
+
+def require_http_client() -> None:
+    """Raise ModelError if a package is missing that requests over HTTP need."""
+    if missing := [name for name in ("pyreqwest", "tenacity") if importlib.util.find_spec(name) is None]:
+        raise ModelError(f"models over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
 
 
 def make_concurrent(engine: Engine) -> Any:

@@ -11,12 +11,12 @@ written to the ledger as a refusal. The engine retries failed requests.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seer.engines.base import Chat, ConcurrentEngine, Generation, Parts, Request, Sampling
+from seer.engines.build import build_chat_engine, require_http_client
 from seer.engines.openai.bodies import SerialisedRequest, body_key, chat_body, serialise
 from seer.engines.openai.messages import chat_messages
 from seer.errors import (
@@ -24,7 +24,6 @@ from seer.errors import (
     EngineError,
     EngineUnavailable,
     InputError,
-    ModelError,
     PromptTooLong,
     RequestRefused,
     SeerError,
@@ -247,9 +246,7 @@ def open_teacher(
         return _load(spec)
 
     if spec.base_url:
-        missing = [name for name in ("pyreqwest", "tenacity") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise ModelError(f"teachers over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
+        require_http_client()  # now, not at the first call, which may come after an hour of reading sources
     elif unread := sorted(spec.extra.keys() - {TEMPLATE_KEY}):
         raise ConfigError(
             f"teacher '{spec.model}': extra {', '.join(unread)} is read by a server only; in this process only "
@@ -260,19 +257,17 @@ def open_teacher(
 
 
 def _connect(spec: TeacherSpec, render_chat: RenderChat) -> TeacherEngine:
-    from seer.engines.openai.engine import OpenAIEngine
     from seer.engines.openai.http import ApiKey
 
-    return OpenAIEngine(
-        spec.base_url,
+    return build_chat_engine(
         spec.model,
+        base_url=spec.base_url,
         api_key=ApiKey(os.environ.get(spec.api_key_env, ""), spec.api_key_env),
         max_concurrent=_queued(spec.concurrency),
         max_connections=spec.concurrency,
         timeout_s=spec.timeout_s,
         attempts=spec.attempts,
         backoff_s=spec.backoff_s,
-        check_at_start=False,
         extra_body=spec.extra,
         idempotency_keys=True,
         render_chat=render_chat,
@@ -280,14 +275,7 @@ def _connect(spec: TeacherSpec, render_chat: RenderChat) -> TeacherEngine:
 
 
 def _load(spec: TeacherSpec) -> TeacherEngine:
-    if importlib.util.find_spec("vllm") is None:
-        raise ModelError(
-            "a teacher without base_url runs in this process through vLLM, which is not installed; "
-            "install the extra 'vllm', or name a server in base_url"
-        )
-    from seer.engines.vllm.stock import VLLMChatEngine
-
-    return VLLMChatEngine(
+    return build_chat_engine(
         spec.model,
         chat_template_kwargs=spec.extra.get(TEMPLATE_KEY),
         timeout_s=spec.timeout_s,

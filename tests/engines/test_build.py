@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 from fakes import small_encoder
 
-from seer.engines.base import ConcurrentEngine
+from seer.engines.base import Chat, ConcurrentEngine, Request, Sampling
 from seer.engines.batched import BatchedEngine
-from seer.engines.build import build_engine, choose_engine, make_concurrent, parse_engine_arguments
+from seer.engines.build import build_chat_engine, build_engine, choose_engine, make_concurrent, parse_engine_arguments
 from seer.engines.scripted import ScriptedEngine
-from seer.errors import InputError
+from seer.errors import EngineUnavailable, InputError, ModelError
 
 ADDRESS = "http://127.0.0.1:9/v1"
 
@@ -89,3 +91,26 @@ def test_make_concurrent_wraps_only_engines_that_take_batches():
 
     concurrent = Concurrent(encoder=small_encoder())
     assert isinstance(concurrent, ConcurrentEngine) and make_concurrent(concurrent) is concurrent
+
+
+@pytest.mark.parametrize("package", ["pyreqwest", "tenacity"])
+def test_build_chat_engine_names_the_extra_of_a_missing_package(monkeypatch, package):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(ModelError, match=f"need {package}; install the extra"):
+        build_chat_engine("model", base_url="http://127.0.0.1:1/v1")
+
+
+def test_build_chat_engine_without_address_or_vllm_names_both_remedies(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="install the extra 'vllm', or name a server in base_url"):
+        build_chat_engine("model")
+
+
+def test_build_chat_engine_contacts_no_server_before_the_first_request():
+    engine = build_chat_engine("model", base_url="http://127.0.0.1:1/v1", attempts=1)
+    try:
+        (failed,) = engine.generate([Request(Chat.of("?"), "c", sampling=Sampling(4))])
+    finally:
+        engine.close()
+    assert isinstance(failed.error, EngineUnavailable)
