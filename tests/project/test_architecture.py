@@ -155,6 +155,8 @@ def test_folders_hold_few_modules():
     for path in modules().values():
         if path.name != "__init__.py":
             counts[path.parent] = counts.get(path.parent, 0) + 1
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        counts[path.parent] = counts.get(path.parent, 0) + 1
     crowded = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MAX_MODULES}
     assert not crowded, f"more than {MAX_MODULES} modules; make packages of them: {crowded}"
 

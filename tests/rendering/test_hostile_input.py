@@ -46,7 +46,7 @@ from seer.shards.reader import ShardSet, write_shards
 from seer.teaching.ledger import Budget, Ledger, Reply
 from seer.teaching.teachers import read_generation
 from seer.teaching.verdicts import parse_verdict
-from tests.data_pipeline.test_sources_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
+from tests.data_pipeline.sources.test_shapes import HOTPOT, MUSIQUE, QASPER_ANSWERS, qasper_paper
 from tests.rendering.makers import WORD, make_docx, make_pdf
 from tests.shards.test_shards import make
 

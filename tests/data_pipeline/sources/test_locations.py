@@ -11,7 +11,7 @@ import pytest
 from data_pipeline.settings import SourceSpec
 from data_pipeline.sources.registry import load_source
 from seer.errors import ConfigError, DocumentNotFound, InputError
-from tests.data_pipeline.test_sources_shapes import marked, one, read
+from tests.data_pipeline.sources.test_shapes import marked, one, read
 
 
 def test_load_source_table_maps_columns(tmp_path: Path) -> None:
