@@ -302,6 +302,10 @@ def _hours(work: Work, role: str, assumed: Assumptions, pilot: Pilot | None, spe
 def _usd(work: Work, spec: TeacherSpec | None) -> float:
     if not work.calls or spec is None:
         return 0.0
+    if math.isinf(work.calls):
+        # Infinitely many tokens at a price of 0 are not a number.
+        priced = spec.usd_per_million_prompt_tokens or spec.usd_per_million_completion_tokens
+        return math.inf if priced else 0.0
     prompt = work.prompt_tokens * spec.usd_per_million_prompt_tokens
     return (prompt + work.reply_tokens * spec.usd_per_million_completion_tokens) / 1e6
 

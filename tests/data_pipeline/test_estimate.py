@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,11 @@ def test_estimate_of_unknown_size_says_unknown(tmp_path: Path) -> None:
     assert math.isinf(estimate.sources[0].records)
     assert "unknown" in estimate.table()
     assert estimate.as_json()["sources"][0]["records"] is None
+    assert estimate.usd == 0 and "cost: $0.00" in estimate.table(), "teachers without prices cost nothing"
+    rented = estimate_build(
+        config_of(tmp_path, source={"path": str(tmp_path / "train.json")}), replace(EXACT, usd_per_hour=6.0)
+    )
+    assert "cost: $unknown" in rented.table()
 
 
 def test_dry_run_sends_and_writes_nothing_and_learns_from_a_pilot(tmp_path: Path) -> None:

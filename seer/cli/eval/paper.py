@@ -107,7 +107,7 @@ def _show_plan(rows: Sequence[tuple[PlannedRun, Estimate]], as_json: bool) -> No
 
     table = Table(title="Planned runs", caption="tokens estimated from two records of each task")
     table.add_column("run", no_wrap=True)
-    table.add_column("model")
+    table.add_column("model", overflow="fold")
     table.add_column("tables and figures")
     for name in ("inputs", "prompt tokens", "completion tokens", "USD"):
         table.add_column(name, justify="right")
@@ -124,7 +124,11 @@ def _show_plan(rows: Sequence[tuple[PlannedRun, Estimate]], as_json: bool) -> No
         table.add_row(run.name, run.model, places_in_short(run.places), *figures)
     sums = [sum(getattr(size, name) for _, size in rows) for name in ("prompt_tokens", "completion_tokens", "usd")]
     table.add_row("all", "", "", "", f"{sums[0]:,.0f}", f"{sums[1]:,.0f}", f"{sums[2]:,.2f}", style="bold")
-    Console(stderr=as_json, highlight=False, markup=False).print(table)
+    console = Console(stderr=as_json, highlight=False, markup=False)
+    if not console.is_terminal:
+        # In a file or a pipe, 80 columns would shorten the figures.
+        console.width = max(console.width, 120)
+    console.print(table)
     if as_json:
         runs = [
             {

@@ -152,6 +152,13 @@ def test_dry_run_prints_the_plan_and_writes_nothing(data, models_path, tmp_path)
     assert places_in_short(("table1", "figure2", "calls")) == "1 F2 calls"
 
 
+def test_dry_run_in_a_pipe_prints_whole_figures(data, models_path, tmp_path):
+    result = paper("--data", data, "--models", models_path, "--out", tmp_path / "out", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "prompt tokens" in result.output and "completion tokens" in result.output
+    assert "…" not in result.output
+
+
 def test_missing_models_file_is_named(data, tmp_path):
     result = paper("--data", data, "--models", tmp_path / "none.toml", "--out", tmp_path / "out")
     assert isinstance(result.exception, ConfigError) and "no configuration at" in str(result.exception)
