@@ -27,6 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_checkpoint_dir: Path)
     (here / "longbench").mkdir()
     record = {"_id": "1", "input": "What was the total?", "context": text, "answers": ["1749.98"]}
     (here / "longbench/hotpotqa.jsonl").write_text(json.dumps(record) + "\n")
+    (here / "data").mkdir()
+    (here / "data/longbench").symlink_to(here / "longbench")
     question = {"question": "What was the total?", "answer": "1749.98", "doc_id": "report.pdf", "doc_type": "report"}
     labels = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Float"}
     (here / "samples.json").write_text(json.dumps([question | labels]))

@@ -187,6 +187,14 @@ def makes_environment(words: tuple[str, ...]) -> None:
     assert words in {("python3", "-m", "venv", ".venv"), ("source", ".venv/bin/activate")}
 
 
+def downloads(words: tuple[str, ...]) -> None:
+    """The command of the model hub stores a repository in the folder that a configuration of this project names."""
+    assert words[:2] == ("hf", "download") and re.fullmatch(r"[\w.-]+/[\w.-]+", words[2]), words
+    (folder,) = value_of(words, "--local-dir")
+    configurations = [path.read_text(encoding="utf-8") for path in (ROOT / "configs").glob("*.toml")]
+    assert any(f'"{folder}"' in text for text in configurations), folder
+
+
 def runs_script(words: tuple[str, ...]) -> None:
     """A Python script exists and defines the options of the command."""
     assert {word for word in words if word.startswith("--")} <= options_of_script(words[1])
@@ -276,6 +284,7 @@ RULES: dict[str, Rule] = {
     "seer-train inspect": runs(),
     "seer-train run": trains,
     "pip install": installs,
+    "hf download": downloads,
     "python": runs_script,
     "python3 -m venv": makes_environment,
     "source": makes_environment,
