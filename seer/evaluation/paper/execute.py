@@ -6,7 +6,6 @@ different runs of one reproduction.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +117,7 @@ def execute(run: PlannedRun, work: Reproduction) -> Outcome:
 def is_complete(name: str, work: Reproduction) -> bool:
     """Return whether a run that others need is complete on disk for these records."""
     if name == "labels":
-        return work.labels_path.is_file()
+        return _are_labelled(work)
     return not missing_inputs(work.out / name, Counter(record.task for record in work.records))
 
 
@@ -280,11 +279,8 @@ def _label(run: PlannedRun, work: Reproduction) -> Outcome:
     judge = work.models.judge
     assert judge is not None
     folder = work.out / run.name
-    counts = folder / COUNTS_NAME
-    if counts.is_file():
-        made = read_manifest(counts, remedy="delete it to label again").get("counts", {})
-        if made.get("inputs") == len(work.records) and not made.get("unlabelled", {}).get("failed"):
-            return Outcome(run.name, "complete before")
+    if _are_labelled(work):
+        return Outcome(run.name, "complete before")
     with work.progress(run.name) as on_progress:
         report = label_pages(
             work.records,
@@ -295,7 +291,23 @@ def _label(run: PlannedRun, work: Reproduction) -> Outcome:
             reasks=judge.reasks,
             on_progress=on_progress,
         )
-    return Outcome(run.name, "done", json.dumps(report.to_json()["unlabelled"]) if report.failed else "")
+    if report.failed:
+        first = report.failed[0].detail
+        return Outcome(
+            run.name, "not run", f"{len(report.failed):,} inputs failed, the first with: {first}; run it again"
+        )
+    return Outcome(run.name, "done")
+
+
+def _are_labelled(work: Reproduction) -> bool:
+    """Return whether page labels exist: a file that models.toml names, or those of a judge without failed calls."""
+    if work.models.labels:
+        return work.labels_path.is_file()
+    counts = work.labels_path.with_name(COUNTS_NAME)
+    if not counts.is_file():
+        return False
+    made = read_manifest(counts, remedy="delete it to label again").get("counts", {})
+    return made.get("inputs", 0) >= len(work.records) and not made.get("unlabelled", {}).get("failed")
 
 
 def _sweep(run: PlannedRun, work: Reproduction) -> Outcome:

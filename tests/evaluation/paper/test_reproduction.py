@@ -132,6 +132,19 @@ def test_matched_run_waits_for_the_run_it_needs(data, models_path, tmp_path):
     assert "forced-bm25: not run: it needs the complete run 'seer'" in result.output
 
 
+def test_oracle_waits_for_labels_of_a_judge_that_failed(data, models_path, tmp_path):
+    content = models_path.read_text()
+    labels = next(line for line in content.splitlines() if line.startswith("labels"))
+    judge = '[judge]\nmodel = "j"\nbase_url = "http://127.0.0.1:9/v1"\nattempts = 1\nbackoff_s = 0\n'
+    models_path.write_text(content.replace(labels, "") + judge)
+    arguments = ("--data", data, "--models", models_path, "--out", tmp_path / "out", "--only", "forced-oracle")
+    for _ in range(2):  # the labels that could not be made are not taken for made ones
+        result = paper(*arguments)
+        assert result.exit_code == EXIT_GAPS
+        assert "labels: not run: 6 inputs failed, the first with: " in result.output
+        assert "forced-oracle: not run: it needs the complete run 'labels'" in result.output
+
+
 def test_run_with_other_settings_is_not_resumed(data, models_path, tmp_path):
     arguments = ("--data", data, "--models", models_path, "--out", tmp_path / "out", "--only", "seer")
     assert paper(*arguments).exit_code == 0
