@@ -1,4 +1,4 @@
-"""The errors Seer raises on purpose, and its warnings.
+"""The errors Seer raises on purpose.
 
 Each is also a standard error, so that callers may catch either. Each message names the value that arrived, the rule it
 broke and the remedy. The command line prints the message and exits with `exit_code`.
@@ -98,7 +98,3 @@ class EngineTimeout(EngineError, TimeoutError):
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message, retryable=retryable)
-
-
-class DocumentWarning(UserWarning):
-    """A document that was read, but perhaps not as its owner expects."""

@@ -73,6 +73,7 @@ def ask(
     from rich.console import Console
 
     from seer.cli.display import TracePrinter, print_outcome
+    from seer.cli.progress import print_warnings
     from seer.engines.build import build_engine, choose_engine, parse_engine_arguments
     from seer.reading.reader import Reader
     from seer.rendering import load
@@ -91,6 +92,7 @@ def ask(
     reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     reading["changes"] = style_changes(None, font)
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
+    print_warnings(document)
     _check_gold(gold, len(document.pages))
     built = build_engine(engine, model=model, base_url=base_url, device=device, **arguments)
     console = Console(stderr=as_json, highlight=False, markup=False)
@@ -102,7 +104,9 @@ def ask(
 
         write_trace(save_trace, document, question, answer)
     if as_json:
-        typer.echo(json.dumps({"question": question, **answer.model_dump(mode="json")}, ensure_ascii=False))
+        warnings = [warning.model_dump(mode="json") for warning in document.warnings]
+        record = {"question": question, **answer.model_dump(mode="json"), "warnings": warnings}
+        typer.echo(json.dumps(record, ensure_ascii=False))
     raise typer.Exit(EXIT_CODES.get(answer.status, 0))
 
 

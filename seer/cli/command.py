@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from seer.errors import DocumentWarning, SeerError
+from seer.errors import SeerError
 
 DEBUG = "--debug"
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one last line of JSON.")]
@@ -70,13 +67,12 @@ def run(application: typer.Typer, name: str) -> NoReturn:
     """
     debug = DEBUG in sys.argv
     sys.argv[:] = [argument for argument in sys.argv if argument != DEBUG]
-    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     try:
         application(prog_name=name)
     except SeerError as error:
         if debug:
             raise
-        _report(str(error))
+        report(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
@@ -87,7 +83,7 @@ def run(application: typer.Typer, name: str) -> NoReturn:
         if debug:
             raise
         place = f"'{error.filename}': " if error.filename else ""
-        _report(f"{place}{error.strerror or error}")
+        report(f"{place}{error.strerror or error}")
         sys.exit(REFUSED_BY_THE_SYSTEM)
     sys.exit(0)
 
@@ -97,16 +93,6 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _show_warning(
-    shown_by_python: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any
-) -> None:
-    """Show a warning about a document as one line without its place in the code, and any other as Python does."""
-    if issubclass(category, DocumentWarning):
-        _report(str(message), "warning")
-    else:
-        shown_by_python(message, category, *place, **more)
-
-
-def _report(message: str, kind: str = "error") -> None:
-    """Print one line. Line breaks and escape sequences in names and documents become spaces."""
+def report(message: str, kind: str = "error") -> None:
+    """Print one line on standard error. Line breaks and escape sequences in names and documents become spaces."""
     typer.echo(f"{kind}: " + "".join(c if c.isprintable() else " " for c in message), err=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from seer.cli.command import report
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -47,7 +49,7 @@ def open_bar(description: str, total: int | None, *, quiet: bool) -> Iterator[tu
 
 
 def load_with_progress(file: str, style: str, options: Mapping[str, Any], *, quiet: bool) -> Document:
-    """Load a document and show how far it is, with `options` passed to `seer.rendering.load`."""
+    """Load a document with `options` of `seer.rendering.load`, show how far it is, and print the document's warnings."""
     from seer.rendering.documents import load
 
     with open_bar("reading", None, quiet=quiet) as (bar, task):
@@ -55,4 +57,17 @@ def load_with_progress(file: str, style: str, options: Mapping[str, Any], *, qui
         def show(done: int, total: int, doing: str) -> None:
             bar.update(task, completed=done, total=total, description=doing)
 
-        return load(file, style, progress=show, **options)
+        document = load(file, style, progress=show, **options)
+    print_warnings(document)
+    return document
+
+
+def print_warnings(document: Document) -> None:
+    """Print the warnings of a document on standard error: one line for each message, with the pages that it concerns."""
+    pages: dict[str, list[int]] = {}
+    for warning in document.warnings:
+        pages.setdefault(warning.message, []).extend([] if warning.page is None else [warning.page])
+    for message, numbers in pages.items():
+        listed = ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+        place = f"page{'' if len(numbers) == 1 else 's'} {listed}: " if numbers else ""
+        report(f"{place}{message}", "warning")

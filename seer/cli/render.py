@@ -139,9 +139,5 @@ def _report(document: Document, target: Path, sheet: Path | None) -> None:
     tokens = sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)
     size = f"{counted(len(document.pages), 'page')}, {counted(tokens, 'vision token')}"
     typer.echo(f"{size}, style {document.style.name}: {target}")
-    for glyph in document.missing_glyphs[:10]:
-        typer.echo(f"  no font covers {glyph.code_point} ({glyph.count} times): drawn as a box", err=True)
-    if len(document.missing_glyphs) > 10:
-        typer.echo(f"  and {len(document.missing_glyphs) - 10} more characters, see the manifest", err=True)
     if sheet is not None:
         typer.echo(f"contact sheet: {sheet}")

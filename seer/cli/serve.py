@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from seer.cli.options import (
     load_policy,
     set_became_server_option,
 )
-from seer.errors import DocumentWarning, InputError
+from seer.errors import InputError
 
 
 @set_became_server_option
@@ -88,8 +87,6 @@ def serve(
     keys = read_keys(keys_file)
     if not keys and host not in ("127.0.0.1", "::1", "localhost"):
         typer.echo(f"warning: no API keys are set and {host} accepts other machines; anyone may ask", err=True)
-    # Warnings name uploaded files, which the log must not hold.
-    warnings.simplefilter("ignore", DocumentWarning)
     # The port is taken before the engine starts, which may take minutes.
     address = bind(host, port)
     served = make_concurrent(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seer.errors import InputError
-from seer.schema import Document, MissingGlyph, Page
+from seer.schema import Document, DocumentWarning, MissingGlyph, Page
 
 
 def combine(documents: Sequence[Document]) -> Document:
@@ -28,8 +28,10 @@ def combine(documents: Sequence[Document]) -> Document:
         return documents[0]
     pages: list[Page] = []
     missing: list[MissingGlyph] = []
+    warnings: list[DocumentWarning] = []
     offset = 0
     for document in documents:
+        warnings += [_moved(warning, document, len(pages)) for warning in document.warnings]
         for page in document.pages:
             source = {"source": document.name, "source_number": page.number}
             pages.append(page.moved(offset, number=len(pages) + 1, **source))
@@ -44,4 +46,12 @@ def combine(documents: Sequence[Document]) -> Document:
         style=documents[0].style,
         pages=tuple(pages),
         missing_glyphs=tuple(missing),
+        warnings=tuple(sorted(warnings, key=lambda warning: warning.page or 0)),
     )
+
+
+def _moved(warning: DocumentWarning, document: Document, pages_before: int) -> DocumentWarning:
+    """Return a warning with its page in the combined document; one about the whole document names the file instead."""
+    if warning.page is not None:
+        return warning.model_copy(update={"page": warning.page + pages_before})
+    return warning.model_copy(update={"message": f"'{document.name}': {warning.message}"})

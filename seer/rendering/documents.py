@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,12 @@ import numpy as np
 
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering.drawing.raster import VERSION, draw_page, page_png
-from seer.rendering.formats.docx import docx_text
-from seer.rendering.formats.html import declared_encoding, html_text
+from seer.rendering.formats.extract import Notice
 from seer.rendering.formats.pageranges import check_count, parse_pages
 from seer.rendering.formats.pdf import load_pdf
+from seer.rendering.formats.registry import FORMATS
 from seer.rendering.formats.scans import Ocr, Progress, load_image
-from seer.rendering.formats.sniff import Kind, sniff, warn_of_name
-from seer.rendering.formats.text import decode
+from seer.rendering.formats.sniff import check_name, sniff
 from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import Measure, code_points
@@ -38,7 +37,7 @@ from seer.rendering.layout.placing import line_boxes, span_boxes
 from seer.rendering.newlines import settle_newline
 from seer.rendering.plan import AUTO, settle
 from seer.rendering.styles import resolve_style
-from seer.schema import Box, Document, LineBox, MissingGlyph, Page, PageStyle
+from seer.schema import Box, Document, DocumentWarning, LineBox, MissingGlyph, Page, PageStyle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +46,7 @@ MAX_FILE_BYTES = 2 << 30
 """Limit on the size of a document's file: 2 GB."""
 _MAX_OFFSETS = 20
 """Offsets recorded for each missing character."""
+_MISSING_GLYPH = "missing-glyph"
 
 
 def load(
@@ -88,7 +88,7 @@ def load(
     out of range or too many. Raises GlyphError if `strict_glyphs` finds a character that no font covers.
     """
     name, data = ("stdin", sys.stdin.buffer.read()) if str(source) == "-" else _read(str(source))
-    return _document(
+    return load_bytes(
         data,
         name,
         style,
@@ -129,69 +129,53 @@ def load_bytes(
     """
     if len(data) > MAX_FILE_BYTES:
         raise InputError(f"'{name}' is larger than {MAX_FILE_BYTES >> 30} GB, the limit; split it")
-    return _document(
-        data,
-        name,
-        style,
-        changes=changes,
-        encoding=encoding,
-        strict_glyphs=strict_glyphs,
-        pages=pages,
-        max_pages=max_pages,
-        dpi=dpi,
-        reflow=reflow,
-        ocr=ocr,
-        password=password,
-        progress=progress,
-    )
-
-
-def _document(
-    data: bytes,
-    name: str,
-    style: str | PageStyle,
-    *,
-    changes: Mapping[str, Any] | None,
-    encoding: str | None,
-    strict_glyphs: bool,
-    pages: str | None,
-    max_pages: int | None,
-    dpi: float,
-    reflow: bool,
-    ocr: Ocr,
-    password: str | None,
-    progress: Progress | None,
-) -> Document:
-    """Detect the format of `data` and make pages.
-
-    Only `load` and `load_bytes` call this function, because the warning about a misleading name counts stack frames to
-    point at their caller.
-    """
     if not data:
         raise InputError(f"'{name}' is empty; use a document with at least one character")
-    kind: Kind = "text" if encoding else sniff(data, name)
-    warn_of_name(name, kind)
+    kind = sniff(data, name, encoding)
     laid_out = partial(
         render_text, style=style, name=name, changes=changes, strict_glyphs=strict_glyphs, max_pages=max_pages
     )
-    if kind in ("pdf", "image"):
-        if kind == "pdf":
-            document = load_pdf(
-                data, name, dpi=dpi, pages=pages, max_pages=max_pages, password=password, ocr=ocr, progress=progress
-            )
-        else:
-            document = load_image(data, name, max_pages=max_pages, ocr=ocr, progress=progress)
-        return laid_out(document.text) if reflow else document
-    # A named encoding skips detection, so HTML is then recognised by its name.
-    if kind == "html":
-        encoding = declared_encoding(data)
-    text = docx_text(data, name) if kind == "docx" else decode(data, name=name, encoding=encoding)
-    if kind == "html" or (encoding and name.lower().endswith((".html", ".htm"))):
-        text = html_text(text)
-    if not text:
-        raise InputError(f"'{name}' holds no text; use a document with at least one character")
-    document = laid_out(text)
-    return document if pages is None else keep_pages(document, pages)
+    if kind == "pdf":
+        document = load_pdf(
+            data, name, dpi=dpi, pages=pages, max_pages=max_pages, password=password, ocr=ocr, progress=progress
+        )
+    elif kind == "image":
+        document = load_image(data, name, max_pages=max_pages, ocr=ocr, progress=progress)
+    else:
+        extract = FORMATS[kind].read(data, name, encoding)
+        if not extract.text:
+            raise InputError(f"'{name}' holds no text; use a document with at least one character")
+        document = laid_out(extract.text)
+        document = _with_warnings(document, [_place(notice, document) for notice in extract.notices])
+        if pages is not None:
+            document = keep_pages(document, pages)
+    misleading = check_name(name, kind)
+    if reflow and kind in ("pdf", "image"):
+        # The pages change, so warnings about a page of the file become warnings about the document that name the page.
+        former = [_about_document(warning) for warning in document.warnings]
+        document = _with_warnings(laid_out(document.text), former)
+    return _with_warnings(document, [misleading] if misleading else [])
+
+
+def _place(notice: Notice, document: Document) -> DocumentWarning:
+    """Turn a reader's notice into a warning about the page that holds its place."""
+    page = None if notice.offset is None else document.page_at(min(notice.offset, len(document.text) - 1)).number
+    return DocumentWarning(kind=notice.kind, message=notice.message, page=page)
+
+
+def _about_document(warning: DocumentWarning) -> DocumentWarning:
+    """Return a warning about the whole document that names the page of the file in its message."""
+    if warning.page is None:
+        return warning
+    return warning.model_copy(update={"page": None, "message": f"page {warning.page} of the file: {warning.message}"})
+
+
+def _with_warnings(document: Document, more: Sequence[DocumentWarning]) -> Document:
+    """Return the document with further warnings, sorted by page."""
+    if not more:
+        return document
+    warnings = sorted((*more, *document.warnings), key=lambda warning: warning.page or 0)
+    return document.model_copy(update={"warnings": tuple(warnings)})
 
 
 def keep_pages(document: Document, pages: str) -> Document:
@@ -201,6 +185,7 @@ def keep_pages(document: Document, pages: str) -> Document:
     to the text of the kept pages. Raises InputError if `pages` is malformed or out of range.
     """
     numbers = parse_pages(pages, len(document.pages))
+    new_number = {former: number for number, former in enumerate(numbers, 1)}
     kept, start = [], 0
     for number, former in enumerate(numbers, 1):
         page = document.page(former)
@@ -209,7 +194,13 @@ def keep_pages(document: Document, pages: str) -> Document:
         start += len(page.text)
     text = "".join(page.text for page in kept)
     missing = missing_glyphs(text, Measure(document.style, load_chain(document.style.fonts)))
-    return document.model_copy(update={"text": text, "pages": tuple(kept), "missing_glyphs": missing})
+    warnings = tuple(
+        warning if warning.page is None else warning.model_copy(update={"page": new_number[warning.page]})
+        for warning in document.warnings
+        if (warning.page is None or warning.page in new_number) and warning.kind != _MISSING_GLYPH
+    )
+    changes = {"text": text, "pages": tuple(kept), "missing_glyphs": missing}
+    return document.model_copy(update=changes | {"warnings": _glyph_warnings(missing) + warnings})
 
 
 def render_text(
@@ -245,7 +236,9 @@ def render_text(
     # Laying out one page more than allowed is enough to detect a document that is too long.
     pages = tuple(itertools.islice(_pages(_pieces(text), measure), None if max_pages is None else max_pages + 1))
     check_count(len(pages), max_pages, name)
-    return Document(name=name, text=text, style=style, pages=pages, missing_glyphs=missing)
+    return Document(
+        name=name, text=text, style=style, pages=pages, missing_glyphs=missing, warnings=_glyph_warnings(missing)
+    )
 
 
 def stream(pieces: str | Iterable[str], style: str | PageStyle = "seer") -> Iterator[Page]:
@@ -378,10 +371,22 @@ def _read(source: str) -> tuple[str, bytes]:
 
 
 def _describe_missing(name: str, missing: tuple[MissingGlyph, ...], style: PageStyle) -> str:
-    """Return the error message that lists missing characters, at most eight."""
-    shown = ", ".join(f"{glyph.code_point} x{glyph.count}" for glyph in missing[:8])
-    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    """Return the error message that lists missing characters."""
     return (
         f"'{name}' holds {len(missing)} characters that no font of the chain ({', '.join(style.fonts)}) covers: "
-        f"{shown}{more}; add a font that has them, or draw boxes by leaving strict_glyphs off"
+        f"{_list_missing(missing)}; add a font that has them, or draw boxes by leaving strict_glyphs off"
     )
+
+
+def _glyph_warnings(missing: tuple[MissingGlyph, ...]) -> tuple[DocumentWarning, ...]:
+    """Return one warning about all missing characters, if there are any."""
+    if not missing:
+        return ()
+    message = f"no font covers {_list_missing(missing)}: drawn as boxes with the code point; add a font that has them"
+    return (DocumentWarning(kind=_MISSING_GLYPH, message=message),)
+
+
+def _list_missing(missing: tuple[MissingGlyph, ...]) -> str:
+    """Return missing characters as a list, at most eight."""
+    shown = ", ".join(f"{glyph.code_point} x{glyph.count}" for glyph in missing[:8])
+    return shown + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")

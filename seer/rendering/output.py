@@ -148,6 +148,7 @@ def manifest(document: Document) -> dict[str, Any]:
         "style": document.style.model_dump(mode="json"),
         "vision_tokens": sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document),
         "missing_glyphs": [glyph.model_dump(mode="json", exclude={"character"}) for glyph in document.missing_glyphs],
+        "warnings": [warning.model_dump(mode="json") for warning in document.warnings],
         "pages": [
             {
                 "file": page_file(page.number),

@@ -216,6 +216,17 @@ class MissingGlyph(Record):
     """Its first offsets in the source text, at most 20."""
 
 
+class DocumentWarning(Record):
+    """Something that the pages and the text of a document do not both hold, or a guess that its reader should check."""
+
+    kind: str = Field(pattern=r"^[a-z]+(-[a-z]+)*$", max_length=40)
+    """A short name in lower case, such as "hidden-text", "formula" or "encoding"."""
+    message: str
+    """One sentence without the page number. It may quote the document, so it is untrusted text."""
+    page: int | None = Field(None, ge=1)
+    """The page that it concerns; None for the whole document."""
+
+
 class Document(Record):
     """A source text and its pages. The page texts joined in order equal the source text."""
 
@@ -224,6 +235,8 @@ class Document(Record):
     style: PageStyle
     pages: tuple[Page, ...]
     missing_glyphs: tuple[MissingGlyph, ...] = ()
+    warnings: tuple[DocumentWarning, ...] = ()
+    """What the pages and the text do not both hold, in page order; warnings about the whole document come first."""
 
     @model_validator(mode="after")
     def _pages_join_to_the_text(self) -> Document:

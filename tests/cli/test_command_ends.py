@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
 import pytest
 
 from seer.cli import command
-from seer.errors import DocumentWarning, EngineError
+from seer.errors import EngineError
 
 
 def failing(error: BaseException) -> Any:
@@ -46,20 +45,9 @@ def test_run_maps_every_error_to_an_exit_code_and_one_line(monkeypatch, capsys, 
             command.run(failing(error), "seer")
 
 
-def test_run_shows_document_warnings_as_one_line_and_others_as_python_does(monkeypatch, capsys) -> None:
-    def application(prog_name: str) -> None:
-        warnings.warn("'a\nb.pdf' is no pdf file", DocumentWarning, stacklevel=1)
-        warnings.warn("theirs", UserWarning, stacklevel=1)
-
-    others: list[str] = []
-    monkeypatch.setattr(sys, "argv", ["seer"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, category, *place: others.append(f"{category.__name__} {message}")
-        with pytest.raises(SystemExit) as ended:
-            command.run(application, "seer")
-    assert (ended.value.code, capsys.readouterr().err) == (0, "warning: 'a b.pdf' is no pdf file\n")
-    assert others == ["UserWarning theirs"]
+def test_report_prints_one_line_without_control_characters(capsys) -> None:
+    command.report("'a\nb\x1b[2J.pdf' is not a pdf file", "warning")
+    assert capsys.readouterr().err == "warning: 'a b [2J.pdf' is not a pdf file\n"
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 pages"), (1, "1 page"), (2, "2 pages"), (1200, "1,200 pages")])

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from seer.cli.cache import cache
 from seer.cli.plan import plan
+from seer.cli.progress import print_warnings
 from seer.cli.render import render
 from seer.errors import InputError, SeerError
 from seer.rendering import output, render_text
+from seer.schema import DocumentWarning
 
 app = typer.Typer()
 for command in (render, plan, cache):
@@ -202,8 +204,17 @@ def test_plan_reports_whether_rendering_pays(tmp_path):
         assert ("Rendering pays" if pays else "does not pay") in run("plan", tmp_path / name).stdout
 
 
-def test_render_reports_ten_missing_characters_and_counts_the_others(tmp_path):
-    emoji = "".join(chr(0x1F9E0 + k) for k in range(13))
-    lines = run("render", "-", "-o", tmp_path / "o", stdin=emoji.encode()).stderr.splitlines()
-    assert sum("no font covers" in line for line in lines) == 10
-    assert "  and 3 more characters, see the manifest" in lines
+def test_render_reports_eight_missing_characters_and_counts_the_others(tmp_path):
+    emoji = "".join(chr(0x1F9E0 + k) for k in range(11))
+    result = run("render", "-", "-o", tmp_path / "o", "--json", stdin=emoji.encode())
+    (line,) = [line for line in result.stderr.splitlines() if "no font covers" in line]
+    assert line.count("U+") == 8 and "and 3 more: drawn as boxes" in line
+    (warning,) = json.loads(result.stdout)["warnings"]
+    assert warning == {"kind": "missing-glyph", "message": line.removeprefix("warning: "), "page": None}
+
+
+def test_print_warnings_prints_each_message_once_with_its_pages(capsys):
+    document = render_text("words " * 9000)
+    warnings = [DocumentWarning(kind="formula", message="a formula is lost", page=n) for n in (1, 2)]
+    print_warnings(document.model_copy(update={"warnings": (*warnings, DocumentWarning(kind="name", message="odd"))}))
+    assert capsys.readouterr().err == "warning: pages 1, 2: a formula is lost\nwarning: odd\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from PIL import Image, ImageDraw
 from reportlab.pdfgen.canvas import Canvas
 
 import seer
-from seer.errors import DocumentWarning, InputError, SeerError
+from seer.errors import InputError, SeerError
 from seer.rendering import documents, load, load_bytes
 from seer.schema import Document
 
@@ -141,15 +140,6 @@ def test_load_bytes_rejects_data_above_limit(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(documents, "MAX_FILE_BYTES", 3)
     with pytest.raises(InputError, match=r"'a\.txt' is larger than"):
         load_bytes(b"words", "a.txt")
-
-
-def test_load_warning_about_misleading_name_points_at_caller(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"words")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        load(tmp_path / "a.pdf")
-        load_bytes(b"words", "a.pdf")
-    assert [(one.category, one.filename) for one in caught] == [(DocumentWarning, __file__)] * 2
 
 
 def test_load_bytes_is_exported() -> None:

@@ -1,6 +1,6 @@
 """Extract the text of Word documents (.docx): paragraphs, tables, footnotes and endnotes.
 
-    text = docx_text(data, name)
+    extract = read_docx(data, name, None)
 
 Paragraphs end with a newline, table cells are separated by tabs. Deleted text of tracked changes is left out.
 
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from seer.errors import InputError
+from seer.rendering.formats.extract import Extract
 
 MAX_XML_BYTES = 32 << 20
 """Limit on the unpacked size of one part. A thousand pages of prose take about 10 MB. The parsed tree can take forty
@@ -32,8 +33,8 @@ _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallba
 _PARTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
 
 
-def docx_text(data: bytes, name: str) -> str:
-    """Return the text of a .docx file; `name` appears in error messages.
+def read_docx(data: bytes, name: str, encoding: str | None) -> Extract:
+    """Return the text of a .docx file; `name` appears in error messages. `encoding` is not used: the XML declares its own.
 
     Raises InputError if the file is damaged or encrypted, unpacks to more than MAX_XML_BYTES, holds a document type,
     or nests its XML too deeply.
@@ -60,7 +61,7 @@ def docx_text(data: bytes, name: str) -> str:
         raise InputError(f"'{name}' nests its XML too deeply to be read; save it again from a word processor") from None
     except RuntimeError as error:  # zipfile raises this for an encrypted member.
         raise InputError(f"'{name}' cannot be unpacked ({error}); save it without a password") from None
-    return "".join(texts)
+    return Extract("".join(texts))
 
 
 def _unpack(archive: zipfile.ZipFile, part: str, name: str) -> bytes:

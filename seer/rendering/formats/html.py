@@ -1,6 +1,6 @@
 """Extract the visible text of HTML pages, line by line.
 
-    text = html_text(decode(data, name=name, encoding=declared_encoding(data)))
+    extract = read_html(data, "page.html", None)
 
 Blocks end lines. Runs of white space become one space, except in <pre>. Table cells are separated by tabs, list items
 begin with "- ", and images are replaced by their alternative text. Scripts, styles and templates are left out.
@@ -14,6 +14,9 @@ from __future__ import annotations
 import codecs
 import re
 from html import unescape
+
+from seer.rendering.formats.extract import Extract
+from seer.rendering.formats.text import decode
 
 _SPACED = {"blockquote", "dl", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "title", "ul"}
 """Blocks that a blank line separates from the text around them."""
@@ -39,6 +42,14 @@ _RAW_TEXT_ENDS = {tag: re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE) for tag 
 """Elements in which only their own end tag is markup."""
 _HUGE_REFERENCE = re.compile(r"&#[0-9]{12,}+;?")
 """A numeric character reference far above the last code point. `html.unescape` raises ValueError for long ones."""
+
+
+def read_html(data: bytes, name: str, encoding: str | None) -> Extract:
+    """Return the visible text of a web page; a given `encoding` overrides the one that the page declares.
+
+    Raises InputError if the page cannot be decoded.
+    """
+    return Extract(html_text(decode(data, name=name, encoding=encoding or declared_encoding(data))))
 
 
 def declared_encoding(data: bytes) -> str | None:

@@ -13,7 +13,6 @@ page numbers are 1-based.
 from __future__ import annotations
 
 import hashlib
-import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seer.errors import DocumentWarning, InputError
+from seer.errors import InputError
 from seer.rendering.drawing.png import page_png_bytes
 from seer.rendering.drawing.raster import VERSION
 from seer.rendering.drawing.reportlab import PDFIUM_LOCK
@@ -38,7 +37,7 @@ from seer.rendering.formats.scans import (
     picture_style,
     read_picture,
 )
-from seer.schema import Box, Document, LineBox, Page
+from seer.schema import Box, Document, DocumentWarning, LineBox, Page
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -219,8 +218,8 @@ def load_pdf(
         progress: called with (pages done, pages in total, activity).
 
     Raises InputError if the PDF is encrypted, damaged or without pages, if `dpi` or `pages` are out of range, if there
-    are more than `max_pages` pages, or if OCR is needed but not installed. If only some pages need OCR, a
-    DocumentWarning is issued instead.
+    are more than `max_pages` pages, or if OCR is needed but not installed. If only some pages need OCR, the document
+    has a warning for each instead.
     """
     if not 36 <= dpi <= 600:
         raise InputError(f"dpi={dpi:g}: must be between 36 and 600")
@@ -229,7 +228,7 @@ def load_pdf(
     check_count(len(indices), max_pages, name)
     # Page images depend on the file, the page, the resolution and the renderer, so the hash covers just these.
     digest = hashlib.sha256(data).hexdigest()
-    raw_texts, scans = _texts(file, indices, ocr, progress)
+    raw_texts, scans, unread = _texts(file, indices, ocr, progress)
     out, texts, start = [], [], 0
     for number, index in enumerate(indices, 1):
         read = scans.get(index)
@@ -252,20 +251,26 @@ def load_pdf(
         out.append(page.attach(_drawer(file, index, dpi), lines, page_png_bytes, boxes))
         texts.append(text)
         start += len(text)
-    return Document(name=name, text="".join(texts), style=picture_style("pdf", out[0], dpi), pages=tuple(out))
+    return Document(
+        name=name,
+        text="".join(texts),
+        style=picture_style("pdf", out[0], dpi),
+        pages=tuple(out),
+        warnings=_unread_warnings(indices, unread),
+    )
 
 
 def _texts(
     file: PdfFile, indices: list[int], ocr: Ocr, progress: Progress | None
-) -> tuple[dict[int, str], dict[int, list[ReadLine]]]:
-    """Return the raw text layer of each page, and the lines that OCR read on pages without a usable one."""
+) -> tuple[dict[int, str], dict[int, list[ReadLine]], set[int]]:
+    """Return the raw text layer of each page, the lines that OCR read, and the pages that need OCR but were not read."""
     raw = {}
     for done, index in enumerate(indices):
         if progress and done % 50 == 0:
             progress(done, len(indices), "reading text")
         raw[index] = file.text(index)
     if ocr == "never":
-        return raw, {}
+        return raw, {}, set()
     # Some pages without text are acceptable with a warning, a document without any text is not.
     unusable = [index for index in indices if ocr == "always" or _is_scan(file, index, raw[index])]
     if unusable and not ocr_installed():
@@ -276,16 +281,23 @@ def _texts(
                 f"{message}; install it with: pip install 'seer-vlm[ocr]', or read without text (--ocr never, "
                 'ocr="never" in Python)'
             )
-        warnings.warn(
-            f"{message}: these pages are shown, but no text can be retrieved from them", DocumentWarning, stacklevel=3
-        )
-        return raw, {}
+        return raw, {}, set(unusable)
     scans = {}
     for done, index in enumerate(unusable):
         if progress:
             progress(done, len(unusable), "reading scans")
         scans[index] = read_picture(file.draw(index, _OCR_DPI))
-    return raw, scans
+    return raw, scans, set()
+
+
+def _unread_warnings(indices: list[int], unread: set[int]) -> tuple[DocumentWarning, ...]:
+    """Return a warning for each page that needs OCR but was not read by it."""
+    message = "has no usable text layer, and OCR is not installed: it is shown, but no text can be retrieved from it"
+    return tuple(
+        DocumentWarning(kind="no-text", message=message, page=number)
+        for number, index in enumerate(indices, 1)
+        if index in unread
+    )
 
 
 def _is_scan(file: PdfFile, index: int, text: str) -> bool:

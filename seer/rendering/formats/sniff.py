@@ -2,7 +2,7 @@
 
     kind = sniff(data, name)        # "pdf", "docx", "html", "image" or "text"
 
-The file name does not decide; `warn_of_name` warns if it contradicts the content. Other formats that have a signature
+The file name does not decide; `check_name` returns a warning if it contradicts the content. Other formats that have a signature
 are rejected with an error that names the format and a remedy.
 """
 
@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import io
 import re
-import warnings
 import zipfile
 from pathlib import PurePath
-from typing import Literal
 
-from seer.errors import DocumentWarning, InputError
+from seer.errors import InputError
 from seer.rendering.formats.docx import BROKEN_ZIP
-
-Kind = Literal["pdf", "docx", "html", "image", "text"]
-"""The formats that Seer reads."""
+from seer.rendering.formats.registry import FORMATS
+from seer.schema import DocumentWarning
 
 _IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
 _REJECTED = (
@@ -42,18 +39,20 @@ _ZIP_FORMATS = (
     ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
     ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
 )
-_IMAGE_EXTENSIONS: tuple[str, ...] = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-_FORMAT_OF_EXTENSION: dict[str, Kind] = {".pdf": "pdf", ".docx": "docx", **dict.fromkeys(_IMAGE_EXTENSIONS, "image")}
 _HTML = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?><!--.*?-->\s*+)*+<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 
 
-def sniff(data: bytes, name: str) -> Kind:
-    """Return the format of the document in `data`; `name` appears in error messages.
+def sniff(data: bytes, name: str, encoding: str | None = None) -> str:
+    """Return the name in FORMATS of the document's format; `name` appears in error messages.
+
+    A named `encoding` says that the content is text; whether it is a web page is then decided by the name.
 
     Raises InputError if the format is known but cannot be read, such as a spreadsheet or an archive.
     """
+    if encoding:
+        return "html" if name.lower().endswith((".html", ".htm")) else "text"
     # PDF readers accept the signature anywhere in the first kilobyte.
     head = data[:1024]
     if b"%PDF-" in head:
@@ -72,19 +71,19 @@ def sniff(data: bytes, name: str) -> Kind:
     return "text"
 
 
-def warn_of_name(name: str, kind: Kind) -> None:
-    """Issue a DocumentWarning if the name's extension contradicts the content.
+def check_name(name: str, kind: str) -> DocumentWarning | None:
+    """Return a warning if the name's extension contradicts the format `kind`, else None.
 
     A web page saved as .pdf, for example, is often an error page instead of the document.
     """
     end = PurePath(name).suffix.lower()
-    if _FORMAT_OF_EXTENSION.get(end, kind) != kind:
-        what = {"html": "a web page", "text": "text", "pdf": "a PDF", "docx": "a Word file", "image": "an image"}[kind]
-        warnings.warn(
-            f"'{name}' is not a {end[1:]} file: its content is {what} and is read as such",
-            DocumentWarning,
-            stacklevel=4,  # the caller of `load` or `load_bytes`
-        )
+    promised = next((format for format, entry in FORMATS.items() if end in entry.extensions), kind)
+    if promised == kind:
+        return None
+    return DocumentWarning(
+        kind="name",
+        message=f"'{name}' is not a {end[1:]} file: its content is {FORMATS[kind].title} and is read as such",
+    )
 
 
 def _is_bitmap(data: bytes) -> bool:
@@ -97,7 +96,7 @@ def _is_webp(head: bytes) -> bool:
     return head[:4] == b"RIFF" and head[8:12] == b"WEBP"
 
 
-def _zip_format(data: bytes, name: str) -> Kind:
+def _zip_format(data: bytes, name: str) -> str:
     """Return "docx" for a Word document. Raises InputError for any other zip archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

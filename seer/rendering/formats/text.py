@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 
 from seer.errors import InputError
+from seer.rendering.formats.extract import Extract
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -22,6 +23,11 @@ _MARKS = (
 _MAX_CONTROL_FRACTION = 0.02
 """A file with a larger fraction of control bytes counts as binary."""
 _SAMPLE_BYTES = 65_536
+
+
+def read_text(data: bytes, name: str, encoding: str | None) -> Extract:
+    """Return the text of a file; see `decode`."""
+    return Extract(decode(data, name=name, encoding=encoding))
 
 
 def decode(data: bytes, *, name: str, encoding: str | None = None) -> str:

@@ -1,0 +1,25 @@
+"""What a reader of a format returns: the text of a file, and notices about what the text could not keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A remark about one place of the text. It becomes a `DocumentWarning` of the page that holds the place."""
+
+    kind: str
+    """The kind of the warning, such as "formula"."""
+    message: str
+    """One sentence that names the thing; it may quote the document."""
+    offset: int | None = None
+    """The place in the text, in characters; None for the whole document."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """The text of a file in reading order, and what it could not keep."""
+
+    text: str
+    notices: tuple[Notice, ...] = ()
