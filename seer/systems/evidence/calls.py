@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -159,6 +159,19 @@ class Caller:
             raise out_of_time(self.spending.budget) from None
         self.spending.add(generation)
         return generation
+
+
+async def run_together(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:
+    """Run coroutines at the same time and return their results in order.
+
+    If one fails, the others are cancelled and its error is raised by itself, without a group around it.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def sum_usage(generations: Sequence[Generation]) -> StepUsage:

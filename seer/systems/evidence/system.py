@@ -210,6 +210,8 @@ class EvidenceSystem(ABC):
                 document = await asyncio.to_thread(_lay_out, task, self.style)
             question = Question(task, document, callers, spending, on_step)
             verdict = await self.answer(question)
+            text = verdict.text if verdict.answerable else verdict.text or NOT_ANSWERABLE
+            question.record("answer", outputs={"text": text})
         except SeerError as error:
             steps = () if question is None else tuple(question.steps)
             return Answer(
@@ -229,7 +231,7 @@ class EvidenceSystem(ABC):
         # Looking up quotes and counting the text's tokens takes a second for a long document.
         usage = await asyncio.to_thread(_usage, spending, document.text + task.question)
         return Answer(
-            text=verdict.text if verdict.answerable else verdict.text or NOT_ANSWERABLE,
+            text=text,
             status=Status.ANSWERED if verdict.answerable else Status.NOT_ANSWERABLE,
             selected_pages=tuple(sorted(set(verdict.pages))),
             citations=await asyncio.to_thread(cite, document, verdict.quotes) if verdict.answerable else (),

@@ -1,0 +1,1 @@
+"""DocLens: navigate to pages, localise elements, sample answers, adjudicate."""
