@@ -35,6 +35,23 @@ class Ranker(Protocol):
         ...
 
 
+class Scorer(Ranker, Protocol):
+    """A ranker whose scores are known."""
+
+    def scores(self, document: Document, question: str) -> list[float]:
+        """Return the score of every page in page order; higher is better."""
+        ...
+
+
+def rank_by(scores: Sequence[float]) -> list[int]:
+    """Return all page numbers by falling score. Ties go to the earlier page.
+
+    >>> rank_by([0.5, 2.0, 0.5])
+    [2, 1, 3]
+    """
+    return sorted(range(1, len(scores) + 1), key=lambda number: (-scores[number - 1], number))
+
+
 class TopRanked:
     """Selects the best pages of a ranking."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from seer.errors import InputError
 from seer.schema import Document
+from seer.selection.base import rank_by
 
 PASSAGE_CHARACTERS = 800
 """The model reads 256 tokens, so a page is embedded in passages of this length and scored by the best one."""
@@ -34,13 +35,16 @@ class Dense:
         self._model: Any = AutoModel.from_pretrained(folder, local_files_only=True).eval()
 
     def rank(self, document: Document, question: str) -> list[int]:
+        return rank_by(self.scores(document, question))
+
+    def scores(self, document: Document, question: str) -> list[float]:
         passages = [(page.number, text) for page in document.pages for text in _passages(page.text)]
         vectors = self._embed([question, *(text for _, text in passages)])
         # Cosine similarities are at least -1, so -2 is below every passage.
         best = dict.fromkeys((page.number for page in document.pages), -2.0)
         for (number, _), score in zip(passages, vectors[1:] @ vectors[0], strict=True):
             best[number] = max(best[number], float(score))
-        return sorted(best, key=lambda number: (-best[number], number))
+        return list(best.values())
 
     def _embed(self, texts: list[str]) -> np.ndarray:
         """Return float32 (texts, 384) with rows of length one: the mean over tokens, which this model was trained with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from seer.schema import Document
+from seer.selection.base import rank_by
 
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -30,14 +31,15 @@ class BM25:
     name = "bm25"
 
     def rank(self, document: Document, question: str) -> list[int]:
+        return rank_by(self.scores(document, question))
+
+    def scores(self, document: Document, question: str) -> list[float]:
         import bm25s
 
-        numbers = [page.number for page in document.pages]
         corpus = [words(page.text) for page in document.pages]
         query = words(question)
         if not query or not any(corpus):
-            return numbers
+            return [0.0] * len(corpus)
         index = bm25s.BM25(k1=1.5, b=0.75)
         index.index(corpus, show_progress=False)
-        scores = index.get_scores(query)
-        return sorted(numbers, key=lambda number: (-float(scores[number - 1]), number))
+        return [float(score) for score in index.get_scores(query)]

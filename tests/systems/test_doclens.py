@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,58 +17,35 @@ from seer.systems.doclens.config import DocLensConfig
 from seer.systems.doclens.system import DocLens
 from seer.systems.evidence import elements
 from seer.systems.evidence.elements import Element, RapidLayout
+from tests.systems.scripts import RoleScript
 
 LINES = [f"Line {k}: the depot in town {k} holds {1000 + k} crates.\n" for k in range(1100)]
 DOCUMENT = render_text("".join(LINES), name="depots.txt")
 QUOTE = "the depot in town 1 holds 1001 crates"
 
 
-def role(request: Request) -> str:
-    """The role of a call, from the instruction at its end."""
-    text = request.prompt.messages[-1].text
-    if "Find every page" in text:
-        return "navigator"
-    return "adjudicator" if "Several analysts" in text else "sampler"
+MARKS = {
+    "navigator": "Find every page",
+    "sampler": "Answer the question from the evidence",
+    "adjudicator": "Several analysts",
+}
 
 
 def images(request: Request) -> list[ChatImage]:
     return list(request.prompt.images)
 
 
-class Script:
-    """Replies by role, sample after sample."""
+class Script(RoleScript):
+    """A model that answers the question, unless a role's replies are replaced."""
 
-    def __init__(self, **replies: list[Any] | Callable[[Request], Any]) -> None:
-        self.requests: list[Request] = []
-        self.counts: Counter[str] = Counter()
-        self.replies = {
+    def __init__(self, **replies: Any) -> None:
+        quotes = [{"page": 1, "quote": QUOTE}]
+        usual = {
             "navigator": [{"analysis": "n", "pages": [1]}],
-            "sampler": [
-                {"analysis": "s", "answer": "1001", "answerable": True, "quotes": [{"page": 1, "quote": QUOTE}]}
-            ],
+            "sampler": [{"analysis": "s", "answer": "1001", "answerable": True, "quotes": quotes}],
             "adjudicator": [{"analysis": "a", "answer": "1001", "answerable": True, "best": 1}],
-            **replies,
         }
-
-    def __call__(self, request: Request) -> str:
-        name = role(request)
-        replies = self.replies[name]
-        if callable(replies):
-            return json.dumps(replies(request))
-        reply = replies[self.counts[name] % len(replies)]
-        self.counts[name] += 1
-        return json.dumps(reply)
-
-    def of(self, name: str) -> list[Request]:
-        """The requests of a role."""
-        return [request for request in self.requests if role(request) == name]
-
-
-def scripted(script: Script) -> ScriptedEngine:
-    """An engine that follows the script, and whose requests the script can be asked for."""
-    engine = ScriptedEngine(script, encoder=tekken_encoder())
-    script.requests = engine.requests
-    return engine
+        super().__init__(MARKS, usual | replies)
 
 
 class Detector:
@@ -88,8 +62,8 @@ class Detector:
         ]
 
 
-def build(script: Any, **config: Any) -> DocLens:
-    return DocLens(scripted(script), config=DocLensConfig(**config), detector=Detector())
+def build(script: Script, **config: Any) -> DocLens:
+    return DocLens(script.engine, config=DocLensConfig(**config), detector=Detector())
 
 
 def ask(system: DocLens, document: Document = DOCUMENT, gold: tuple[int, ...] = ()) -> Any:
@@ -150,7 +124,11 @@ def test_adjudicator_does_not_see_numbers_of_votes():
             5,
             lambda s: s.of("navigator")[0].n == 1 and not s.of("navigator")[0].sampling.temperature,
         ),
-        ({"text": False}, 5, lambda s: not any(LINES[1].strip() in r.prompt.messages[-1].text for r in s.requests)),
+        (
+            {"text": False},
+            5,
+            lambda s: not any(LINES[1].strip() in r.prompt.messages[-1].text for r in s.engine.requests),
+        ),
         ({"localizer": False}, 4, lambda s: len(images(s.of("sampler")[0])) == 1),
         (
             {"lens": False},
@@ -204,7 +182,8 @@ def test_navigator_drops_text_of_a_page_that_is_too_long_alone():
         def generate(self, requests: Any) -> list[Generation]:
             return [
                 Generation.failed(PromptTooLong("maximum context length is 9"))
-                if "Text of page" in request.prompt.messages[-1].text and role(request) == "navigator"
+                if "Text of page" in request.prompt.messages[-1].text
+                and MARKS["navigator"] in request.prompt.messages[-1].text
                 else ScriptedEngine.generate(self, [request])[0]
                 for request in requests
             ]
@@ -237,10 +216,10 @@ def test_unanswerable_verdict_is_allowed():
 
 def test_each_role_may_have_its_own_engine():
     cheap, strong = Script(), Script()
-    system = DocLens(scripted(strong), roles={"navigator": scripted(cheap)}, config=DocLensConfig(localizer=False))
+    system = DocLens(strong.engine, roles={"navigator": cheap.engine}, config=DocLensConfig(localizer=False))
     assert ask(system).text == "1001"
-    assert {role(request) for request in cheap.requests} == {"navigator"}
-    assert {role(request) for request in strong.requests} == {"sampler", "adjudicator"}
+    assert set(cheap.order()) == {"navigator"}
+    assert set(strong.order()) == {"sampler", "adjudicator"}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1,2]", '{"pages": "all"}', "\x00", "<|endoftext|>", '{"analysis": 5}'])

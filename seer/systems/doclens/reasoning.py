@@ -10,46 +10,27 @@ from seer.engines.base import Chat, ChatImage
 from seer.systems.doclens.config import DocLensConfig
 from seer.systems.doclens.localizer import PageEvidence
 from seer.systems.doclens.navigator import pages_with_text
-from seer.systems.evidence.calls import Replies, read_pages
+from seer.systems.evidence.answers import ANSWER_SCHEMA, TEXT, Candidate, read_candidate
+from seer.systems.evidence.calls import Replies
 from seer.systems.evidence.prompts import fill_prompt
 from seer.systems.evidence.system import Question
 
-_TEXT = {"type": "string"}
-SAMPLE_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "analysis": _TEXT,
-        "answer": _TEXT,
-        "answerable": {"type": "boolean"},
-        "quotes": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"page": {"type": "integer"}, "quote": _TEXT},
-                "required": ["page", "quote"],
-            },
-        },
-    },
-    "required": ["analysis", "answer", "answerable"],
-}
 VERDICT_SCHEMA: Mapping[str, Any] = {
     "type": "object",
-    "properties": {"analysis": _TEXT, "answer": _TEXT, "answerable": {"type": "boolean"}, "best": {"type": "integer"}},
+    "properties": {"analysis": TEXT, "answer": TEXT, "answerable": {"type": "boolean"}, "best": {"type": "integer"}},
     "required": ["analysis", "answer", "answerable"],
 }
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One answer with its reasoning."""
+class Adjudication:
+    """The adjudicator's decision."""
 
     analysis: str
     answer: str
     answerable: bool
-    quotes: tuple[tuple[int, str], ...] = ()
-    """(page, words) that support the answer."""
-    best: int | None = None
-    """Of an adjudication: the number of the analysis that it follows, from 1."""
+    best: int | None
+    """Number of the analysis that it follows, from 1; None if it names none."""
 
 
 async def sample_answers(
@@ -62,8 +43,8 @@ async def sample_answers(
     n = config.answer_samples if config.reasoning else 1
     replies = await question.caller("sampler").ask(
         Chat.of(*_evidence_parts(evidence, config), fill_prompt("doclens-sampler.v1", question=question.task.question)),
-        SAMPLE_SCHEMA,
-        lambda reply: _read_candidate(reply, len(question.document.pages)),
+        ANSWER_SCHEMA,
+        lambda reply: read_candidate(reply, len(question.document.pages)),
         n=n,
         temperature=config.temperature if n > 1 else 0.0,
         seed=seed,
@@ -84,14 +65,15 @@ async def adjudicate(
     )
     chat = Chat.of(fill_prompt("doclens-adjudicator.v1", question=question.task.question, analyses=analyses))
     replies = await question.caller("adjudicator").ask(
-        chat, VERDICT_SCHEMA, _read_verdict, seed=seed, max_new_tokens=config.max_new_tokens
+        chat, VERDICT_SCHEMA, _read_adjudication, seed=seed, max_new_tokens=config.max_new_tokens
     )
     final = replies.value
-    _record(question, "adjudicate", replies, [final], [])
-    return Candidate(final.analysis, final.answer, final.answerable, _quotes_behind(final, candidates), final.best)
+    decided = Candidate(final.analysis, final.answer, final.answerable, _quotes_behind(final, candidates))
+    _record(question, "adjudicate", replies, [decided], [])
+    return decided
 
 
-def _quotes_behind(final: Candidate, candidates: Sequence[Candidate]) -> tuple[tuple[int, str], ...]:
+def _quotes_behind(final: Adjudication, candidates: Sequence[Candidate]) -> tuple[tuple[int, str], ...]:
     """Return the quotes of the analysis that the adjudicator follows, else of those with the same answer."""
     if final.best is not None and 1 <= final.best <= len(candidates):
         return candidates[final.best - 1].quotes
@@ -109,26 +91,13 @@ def _evidence_parts(evidence: Sequence[PageEvidence], config: DocLensConfig) -> 
     return parts or ["(No page of the document was found to be relevant.)\n\n"]
 
 
-def _read_candidate(reply: dict[str, Any], num_pages: int) -> Candidate:
-    """Read a sample. A quote without a readable page is dropped, since it cannot be looked up."""
-    quotes = []
-    for item in reply.get("quotes") or ():
-        if isinstance(item, dict) and isinstance(item.get("quote"), str):
-            try:
-                pages = read_pages(item.get("page"), num_pages)
-            except ValueError:
-                continue
-            quotes += [(pages[0], item["quote"])] if pages else []
-    return Candidate(reply["analysis"], reply["answer"].strip(), reply["answerable"], tuple(quotes))
-
-
-def _read_verdict(reply: dict[str, Any]) -> Candidate:
+def _read_adjudication(reply: dict[str, Any]) -> Adjudication:
     """Read an adjudication."""
-    return Candidate(reply["analysis"], reply["answer"].strip(), reply["answerable"], best=reply.get("best"))
+    return Adjudication(reply["analysis"], reply["answer"].strip(), reply["answerable"], reply.get("best"))
 
 
 def _record(
-    question: Question, name: str, replies: Replies[Candidate], shown: Sequence[Candidate], pages: Sequence[int]
+    question: Question, name: str, replies: Replies[Any], shown: Sequence[Candidate], pages: Sequence[int]
 ) -> None:
     """Record a step whose result is these candidates."""
     text = "\n\n".join(f"{candidate.answer or '(no answer)'}: {candidate.analysis}" for candidate in shown)

@@ -73,6 +73,8 @@ class Question:
     callers: Mapping[str, Caller]
     """By role; the role "" has the system's own engine."""
     spending: Spending
+    models: Mapping[str, str]
+    """Name of the engine and model of each role that has its own."""
     on_step: OnStep | None = None
     steps: list[Step] = field(default_factory=list)
 
@@ -84,6 +86,10 @@ class Question:
     def caller(self, role: str = "") -> Caller:
         """Return the caller of a role: that of the role's own engine if it has one, else the system's."""
         return self.callers.get(role) or self.callers[""]
+
+    def model_name(self, role: str = "") -> str:
+        """Return the name of the engine and the model that answer a role's calls, for keys of what they make."""
+        return self.models.get(role) or self.models[""]
 
     def record(
         self,
@@ -201,6 +207,7 @@ class EvidenceSystem(ABC):
         """Answer one task; its errors become a failed answer with the steps up to them."""
         started, spending = time.perf_counter(), Spending(self.budget)
         callers = {role: Caller(send, f"{session}:{role}", spending) for role, send in senders.items()}
+        models = {role: _model_name(self.roles.get(role, self.engine)) for role in callers}
         question: Question | None = None
         try:
             if not (task.query or task.question).strip():
@@ -208,7 +215,7 @@ class EvidenceSystem(ABC):
             document = task.document
             if document is None:
                 document = await asyncio.to_thread(_lay_out, task, self.style)
-            question = Question(task, document, callers, spending, on_step)
+            question = Question(task, document, callers, spending, models, on_step)
             verdict = await self.answer(question)
             text = verdict.text if verdict.answerable else verdict.text or NOT_ANSWERABLE
             question.record("answer", outputs={"text": text})
@@ -261,6 +268,12 @@ def cite(document: Document, quotes: Sequence[tuple[int, str]]) -> tuple[Citatio
         for citation in verified or here:
             found.setdefault((citation.start, citation.end, "" if citation.verified else quote), citation)
     return tuple(sorted(found.values(), key=lambda citation: (not citation.verified, citation.start)))
+
+
+def _model_name(engine: Engine) -> str:
+    """Return the names of an engine and its model, as far as the engine knows it."""
+    checkpoint = getattr(engine, "checkpoint", None)
+    return f"{engine.name}:{getattr(engine, 'model', None) or getattr(checkpoint, 'path', '')}"
 
 
 def _lay_out(task: Task, style: str | PageStyle) -> Document:
