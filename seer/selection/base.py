@@ -13,6 +13,7 @@ from typing import Protocol
 
 from seer.errors import InputError
 from seer.schema import Document
+from seer.selection.ranking import Ranker
 
 
 class Selector(Protocol):
@@ -23,33 +24,6 @@ class Selector(Protocol):
     def select(self, document: Document, question: str, budget: int) -> tuple[int, ...]:
         """Return page numbers, ascending and unique. Classes whose budget is not the caller's say so."""
         ...
-
-
-class Ranker(Protocol):
-    """Orders all pages of a document by relevance."""
-
-    name: str
-
-    def rank(self, document: Document, question: str) -> list[int]:
-        """Return all page numbers, best first."""
-        ...
-
-
-class Scorer(Ranker, Protocol):
-    """A ranker whose scores are known."""
-
-    def scores(self, document: Document, question: str) -> list[float]:
-        """Return the score of every page in page order; higher is better."""
-        ...
-
-
-def rank_by(scores: Sequence[float]) -> list[int]:
-    """Return all page numbers by falling score. Ties go to the earlier page.
-
-    >>> rank_by([0.5, 2.0, 0.5])
-    [2, 1, 3]
-    """
-    return sorted(range(1, len(scores) + 1), key=lambda number: (-scores[number - 1], number))
 
 
 class TopRanked:

@@ -10,7 +10,7 @@ import numpy as np
 
 from seer.errors import InputError
 from seer.schema import Document
-from seer.selection.base import rank_by
+from seer.selection.ranking import rank_by
 
 PASSAGE_CHARACTERS = 800
 """The model reads 256 tokens, so a page is embedded in passages of this length and scored by the best one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from seer.schema import Document
-from seer.selection.base import rank_by
+from seer.selection.ranking import rank_by
 
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")

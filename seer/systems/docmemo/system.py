@@ -18,8 +18,8 @@ import numpy as np
 
 from seer.engines.base import Chat, ChatImage, Engine
 from seer.schema import Page, PageStyle, Region
-from seer.selection.base import Scorer
 from seer.selection.lexical import BM25
+from seer.selection.ranking import Scorer
 from seer.systems.docmemo.beliefs import PageBeliefs, lambda_of_round, mix_scores
 from seer.systems.docmemo.config import DocMemoConfig
 from seer.systems.docmemo.memory import Episodes, build_schema, plan

@@ -14,8 +14,8 @@ from typing import Any
 
 from seer.engines.base import Chat, ChatImage, Engine
 from seer.schema import Page, PageStyle
-from seer.selection.base import Ranker
 from seer.selection.lexical import BM25
+from seer.selection.ranking import Ranker
 from seer.systems.evidence.answers import ANSWER_SCHEMA, TEXT, Candidate, read_candidate
 from seer.systems.evidence.budget import Budget
 from seer.systems.evidence.calls import Replies, read_pages, run_together
