@@ -25,6 +25,7 @@ from seer.cli.options import (
     Selector,
     Style,
     System,
+    SystemOption,
     load_policy,
     mode_became_system,
     set_became_policy,
@@ -44,6 +45,7 @@ def ask(
     ],
     model: Model = None,
     system: System = "seer",
+    system_options: SystemOption = None,
     selector: Selector = "model",
     policy: Policy = None,
     engine: Engine = None,
@@ -68,6 +70,8 @@ def ask(
     Example: seer ask report.txt "What was the total?" --model path/to/checkpoint
     Example: seer ask report.txt "What was the total?" --model path/to/checkpoint --system auto --selector bm25
 
+    Example: seer ask report.pdf "What was the total?" --base-url http://127.0.0.1:8000/v1 --system doclens
+
     Exit codes: 0 answered, 1 the engine failed, 2 bad input, 3 the document does not answer the question.
     """
     from rich.console import Console
@@ -79,11 +83,13 @@ def ask(
     from seer.rendering import load
     from seer.rendering.collection import combine
     from seer.selection.base import build_selector
-    from seer.systems.seer import check_system, system_policy
+    from seer.systems.build import build_evidence_system, check_system, read_system_options, system_policy
 
     paths, question = _split_question(files)
     check_system(system, selector)
     rules = system_policy(system, load_policy(policy))
+    config = read_system_options(system, system_options or ())
+    _check_stream(stream, system, config)
     choose_engine(engine, base_url=base_url)
     arguments = parse_engine_arguments(engine_args)
     gold = _page_numbers(gold_pages)
@@ -97,7 +103,10 @@ def ask(
     built = build_engine(engine, model=model, base_url=base_url, device=device, **arguments)
     console = Console(stderr=as_json, highlight=False, markup=False)
     printer = TracePrinter(console, document)
-    answer = Reader(built, chosen, rules).ask(document, question, printer, printer.text if stream else None)
+    if config is not None:
+        answer = build_evidence_system(system, built, config, style=style).ask(document, question, printer)
+    else:
+        answer = Reader(built, chosen, rules).ask(document, question, printer, printer.text if stream else None)
     print_outcome(console, document, answer)
     if save_trace is not None:
         from seer.web.trace import write_trace
@@ -135,6 +144,11 @@ def _split_question(files: list[str]) -> tuple[list[str], str]:
     if not question.strip():
         raise InputError("the question is empty; give a question in quotes after the documents")
     return paths, question
+
+
+def _check_stream(stream: bool, system: str, config: object) -> None:
+    if stream and config is not None:
+        raise InputError(f"--stream: the system '{system}' makes several calls and streams none; leave --stream out")
 
 
 def _check_gold(gold: tuple[int, ...], num_pages: int) -> None:

@@ -33,7 +33,16 @@ System = Annotated[
     typer.Option(
         "--system",
         help="How documents are read: seer (look, select, retrieve, reason), seer-k0 (without retrieval), visual (pages "
-        "only), text (full text only), or auto (seer or text, whichever needs fewer tokens).",
+        "only), text (full text only), auto (seer or text, whichever needs fewer tokens), or doclens, docmemo or trident, "
+        "which work with any chat model that reads images.",
+    ),
+]
+SystemOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--system-option",
+        help="Set an option of doclens, docmemo or trident, e.g. --system-option answer_samples=4. Repeat for several.",
+        metavar="KEY=VALUE",
     ),
 ]
 Selector = Annotated[
@@ -167,7 +176,7 @@ def load_policy(overrides: Sequence[str] | None) -> ReadingPolicy:
     """
     from seer.config import load_config
     from seer.reading.policy import ReadingPolicy
-    from seer.systems.seer import system_of_mode
+    from seer.systems.build import system_of_mode
 
     for override in overrides or ():
         key, _, value = override.partition("=")
@@ -234,6 +243,7 @@ class SystemOptions:
 
     out: Out
     system: System = "seer"
+    system_options: SystemOption = None
     selector: Selector = "model"
     policy: Policy = None
     engine: Engine = None
@@ -328,7 +338,7 @@ set_became_teacher_option = replaced_option("--set", "--teacher-option {}".forma
 
 
 def _system_for(mode: str) -> str:
-    from seer.systems.seer import system_of_mode
+    from seer.systems.build import system_of_mode
 
     return f"--system {system_of_mode(mode)}"
 

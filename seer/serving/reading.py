@@ -23,7 +23,7 @@ from seer.schema import Answer, Document
 from seer.serving.chat import ChatRequest, Source
 from seer.serving.files import FileStore
 from seer.serving.settings import ServeSettings
-from seer.systems.seer import check_system, selects_pages, system_policy
+from seer.systems.build import check_system, selects_pages, system_policy
 
 
 class ServedEngine(Engine, Protocol):

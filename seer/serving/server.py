@@ -40,7 +40,7 @@ from seer.serving.reading import ReadingDesk, ServedEngine
 from seer.serving.settings import ServeSettings, check_served
 from seer.serving.stream import Stream
 from seer.storage import replace_surrogates
-from seer.systems.seer import system_policy
+from seer.systems.build import system_policy
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from seer.errors import InputError
 from seer.schema import Record
-from seer.systems.seer import SystemName, check_system, system_of_mode
+from seer.systems.build import READING_SYSTEMS, ReadingSystemName, check_system, system_of_mode
 
 KEYS_VARIABLE = "SEER_SERVER_KEYS"
 
@@ -46,7 +46,7 @@ class ChatOptions(Record):
     """The `seer` field of a chat: how its documents are read. Omitted fields take the server's settings."""
 
     style: str | None = None
-    system: SystemName | None = None
+    system: ReadingSystemName | None = None
     """How the documents are read: seer, seer-k0, visual, text or auto."""
     rounds: int | None = Field(None, ge=1, le=8)
     max_pages: int | None = Field(None, ge=1)
@@ -72,6 +72,10 @@ def check_served(system: str, selector: str) -> None:
     Raises InputError if one is unknown, if they do not go together, or if a server does not offer the selector.
     """
     check_system(system, selector)
+    if system not in READING_SYSTEMS:
+        raise InputError(
+            f"--system {system}: a server offers {', '.join(READING_SYSTEMS)}; use seer ask for the others"
+        )
     offered = get_args(ServedSelector)
     if selector not in offered:
         raise InputError(f"--selector {selector}: a server offers {', '.join(offered)}")

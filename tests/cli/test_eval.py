@@ -221,7 +221,7 @@ def test_address_selects_the_openai_engine(command, data, tmp_path, monkeypatch)
         built.append((choose_engine(name, base_url=base_url), base_url))
         raise InputError("enough")
 
-    monkeypatch.setattr("seer.systems.seer.build_engine", building)
+    monkeypatch.setattr("seer.systems.build.build_engine", building)
     monkeypatch.setattr("seer.engines.build.build_engine", building)
     question = {"question": "What?", "answer": "5", "doc_id": "a.txt", "doc_type": "report"}
     evidence = {"evidence_pages": "[1]", "evidence_sources": "[]", "answer_format": "Int"}

@@ -7,7 +7,7 @@ from seer.miniature.model import ROUNDS, SHIPPED
 from seer.miniature.world import STYLE, World
 from seer.reading.policy import ReadingPolicy
 from seer.systems.base import Task
-from seer.systems.seer import build_system
+from seer.systems.build import build_system
 
 NUM_QUESTIONS = 60
 SEED = 20_260

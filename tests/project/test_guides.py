@@ -104,7 +104,7 @@ def test_readme_is_short():
 
 def test_guides_list_every_system_style_extra_and_package():
     from seer.rendering.styles import STYLES
-    from seer.systems.seer import SYSTEMS
+    from seer.systems.build import SYSTEMS
 
     assert rows_of("reading-documents.md", "system") == list(SYSTEMS)
     assert sorted(rows_of("reading-documents.md", "style")) == sorted([*STYLES, "auto"])

@@ -109,8 +109,18 @@ def asks(words: tuple[str, ...]) -> None:
         assert any("image_url" in json.dumps(body) for body in server.asked)
 
 
+EVIDENCE_REPLY = {
+    **{"analysis": "a", "pages": [1], "answer": "1749.98", "answerable": True, "findings": "f"},
+    **{"quotes": [{"page": 1, "quote": "The total was 1749.98 dollars."}]},
+    **{"caption": "c", "section": [], "entities": [], "concepts": {"topic": [], "entity": [], "structure": []}},
+}
+"""An object with the fields that DocLens and Trident ask for in any of their calls."""
+
+
 def reply_to_reader(body: dict[str, Any], number: int) -> serving_fakes.Say:
     """A stock model that selects page 1 and answers when it has seen the text."""
+    if "Reply with one JSON object" in json.dumps(body["messages"]):
+        return serving_fakes.Say(text=json.dumps(EVIDENCE_REPLY))
     has_text = "1749.98" in json.dumps(body["messages"])
     return serving_fakes.Say(text="1749.98" if has_text else '{"name": "select", "indices": [1]}')
 

@@ -18,6 +18,7 @@ from seer.rendering import render_text
 from seer.schema import Box, Status
 from seer.systems.base import Task
 from seer.systems.evidence import prompts
+from seer.systems.evidence.budget import Budget
 from seer.systems.evidence.images import crop_image, page_image
 from seer.systems.evidence.prompts import fill_prompt
 from seer.systems.evidence.system import EvidenceSystem, Question, Verdict, cite
@@ -29,7 +30,7 @@ TEXT = "The harbour master counted 42 boats on Monday.\n" * 60 + "The lantern co
 class Simple(EvidenceSystem):
     """Two calls at the same time, then an answer."""
 
-    name = "simple"
+    name, budget = "simple", Budget()
 
     async def answer(self, question: Question) -> Verdict:
         chat = Chat.of(question.text, page_image(question.document.page(1)))

@@ -13,8 +13,8 @@ from seer.rendering import render_text, resolve_style
 from seer.schema import PageStyle
 from seer.selection.base import SELECTORS
 from seer.systems.base import Task
-from seer.systems.seer import (
-    SYSTEMS,
+from seer.systems.build import (
+    READING_SYSTEMS,
     build_system,
     check_system,
     run_name,
@@ -28,7 +28,7 @@ TEXT = "The baker is on page one.\nbaker 482139\n"
 
 
 def test_systems_and_selectors_share_no_name():
-    assert not set(SYSTEMS) & set(SELECTORS)
+    assert not set(READING_SYSTEMS) & set(SELECTORS)
 
 
 @pytest.mark.parametrize("name", SELECTORS)
@@ -71,7 +71,7 @@ def test_run_name_names_the_selector_where_the_model_does_not_select(system, sel
 def test_system_policy_rejects_a_policy_that_sets_the_mode(mode):
     policy = ReadingPolicy(mode=mode)
     assert system_policy(system_of_mode(mode), policy) == policy
-    for other in set(SYSTEMS) - {mode}:
+    for other in set(READING_SYSTEMS) - {mode}:
         with pytest.raises(InputError, match=f"policy mode={mode}: the system sets the mode; use --system {mode}"):
             system_policy(other, policy)
 
@@ -82,7 +82,7 @@ def test_system_policy_keeps_other_fields():
     assert system_policy("seer-k0", policy) == ReadingPolicy(rounds=3, max_pages=2, retrieve=False)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", READING_SYSTEMS)
 def test_build_system_answers_with_every_system(name):
     selector = "first" if selects_pages(name) else "model"
     system = build_system(name, engine=ScriptedEngine(lambda request: ANSWER, small_encoder()), selector=selector)

@@ -18,7 +18,7 @@ def docqa(options: DocQAOptions, as_json: AsJson = False) -> None:
     from seer.evaluation.benchmarks.longbench import check_limit
     from seer.evaluation.runs.loop import LoopOptions
     from seer.evaluation.runs.plan_docqa import plan_docqa
-    from seer.systems.seer import run_name
+    from seer.systems.build import run_name
 
     check_limit(options.limit)
     policy = load_policy(options.policy)

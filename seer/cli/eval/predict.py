@@ -69,7 +69,7 @@ def predict_longbench(options: LongBenchOptions) -> RunSummary:
     from seer.evaluation.runs.plan_longbench import PredictOptions, matched_budgets, plan_run
     from seer.evaluation.scoring.pages import read_page_labels
     from seer.models.counting import load_counter
-    from seer.systems.seer import run_name
+    from seer.systems.build import run_name
 
     records, benchmark = read_data(options.data, options.tasks.split(",") if options.tasks else None, options.limit)
     rules = PredictOptions(
@@ -105,7 +105,7 @@ def run_system(
     from seer.engines.build import parse_engine_arguments
     from seer.evaluation.files import check_manifest
     from seer.evaluation.runs.loop import run_inputs
-    from seer.systems.seer import build_system
+    from seer.systems.build import build_system
 
     check_manifest(options.out, manifest)
     system = build_system(
@@ -116,6 +116,7 @@ def run_system(
         selector=options.selector,
         style=page_style(options.style, options.font),
         policy=policy,
+        options=options.system_options or (),
         device=options.device,
         **parse_engine_arguments(options.engine_args),
     )
@@ -159,12 +160,15 @@ def describe_run(options: SystemOptions, policy: ReadingPolicy) -> dict[str, Any
     """
     from seer.engines.build import choose_engine
     from seer.models.checkpoint import weights_digest
+    from seer.systems.build import read_system_options
 
     style = page_style(options.style, options.font)
+    config = read_system_options(options.system, options.system_options or ())
     return {
         "engine": choose_engine(options.engine, base_url=options.base_url),
         "model": options.model,
         "selector": options.selector,
+        **({"system_options": config.model_dump(mode="json")} if config is not None else {}),
         "style": style if isinstance(style, str) else style.model_dump(mode="json"),
         "weights": weights_digest(options.model),
         "policy": policy.model_dump(mode="json"),

@@ -32,7 +32,7 @@ def probe(
     from seer.evaluation.files import require_manifest
     from seer.evaluation.runs.probing import probe_run
     from seer.reading.policy import ReadingPolicy
-    from seer.systems.seer import build_system
+    from seer.systems.build import build_system
 
     manifest = require_manifest(run)
     records, _ = read_data(data, list(manifest["num_inputs"]))

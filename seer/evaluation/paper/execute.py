@@ -207,7 +207,7 @@ def _plan(
     from seer.engines.build import choose_engine
     from seer.models.checkpoint import weights_digest
     from seer.models.counting import load_counter
-    from seer.systems.seer import run_name
+    from seer.systems.build import run_name
 
     engine = choose_engine(served.engine, base_url=served.base_url)
     describe: dict[str, Any] = {
@@ -244,8 +244,8 @@ def _recalls(run: PlannedRun, engine: str) -> bool:
 def _build(run: PlannedRun, served: ServedModel, work: Reproduction) -> System:
     from seer.engines.build import choose_engine
     from seer.engines.recalling import RecallingEngine
+    from seer.systems.build import build_system
     from seer.systems.prompted import PromptedSystem
-    from seer.systems.seer import build_system
 
     if isinstance(served, TextModel):
         body = {"extra_body": served.extra_body} if served.extra_body else {}

@@ -26,7 +26,7 @@ Progress = Callable[[str], AbstractContextManager[OnProgress]]
 class RunSpec:
     """One run of a sweep: a system and a selector, changes to the reading policy, and the page style.
 
-    The names are those of `seer.systems.seer.SYSTEMS` and `seer.selection.base.SELECTORS`.
+    The names are those of `seer.systems.build.SYSTEMS` and `seer.selection.base.SELECTORS`.
     """
 
     name: str
@@ -89,7 +89,7 @@ def run_spec(
     """
     from seer.config import build_config
     from seer.reading.policy import ReadingPolicy
-    from seer.systems.seer import build_system, run_name
+    from seer.systems.build import build_system, run_name
 
     policy = build_config(ReadingPolicy, spec.policy, where=f"the policy of '{spec.name}'")
     style = spec.style if isinstance(spec.style, str) else spec.style.model_dump(mode="json")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from seer.schema import Record
+from seer.systems.evidence.config import EvidenceConfig
 
 
-class DocLensConfig(Record):
+class DocLensConfig(EvidenceConfig):
     """Settings of DocLens."""
 
     navigator_samples: int = Field(8, ge=1, le=64)
@@ -34,7 +34,3 @@ class DocLensConfig(Record):
     """Most crops of one page, tables and figures first (ours)."""
     crop_text: bool = False
     """True: blocks of text are cropped, too (ours: the paper crops key visual elements)."""
-    max_side_px: int | None = Field(None, ge=28)
-    """Longest side of a page image; None keeps the page's size."""
-    max_new_tokens: int = Field(2048, ge=16)
-    """Limit of one reply (ours)."""

@@ -34,7 +34,6 @@ class DocLens(EvidenceSystem):
         detector: LayoutDetector | None = None,
         roles: Mapping[str, Engine] | None = None,
         style: str | PageStyle = "seer",
-        budget: Budget | None = None,
         seed: int = 0,
     ) -> None:
         """Create the system.
@@ -43,14 +42,18 @@ class DocLens(EvidenceSystem):
             engine: Answers every call; `roles` may name others for "navigator", "sampler" and "adjudicator".
             config: The paper's values by default.
             detector: Finds tables and figures; by default the one of the extra `ocr`.
-            style, budget, seed: See `EvidenceSystem`.
+            style, seed: See `EvidenceSystem`.
 
         Raises ModelError if the localizer is on and its detector is not installed.
         """
-        super().__init__(engine, roles=roles, style=style, budget=budget, seed=seed)
+        super().__init__(engine, roles=roles, style=style, seed=seed)
         self.config = config or DocLensConfig()
         wants_crops = self.config.lens and self.config.localizer
         self.detector = (detector or RapidLayout(self.config.min_score)) if wants_crops else None
+
+    @property
+    def budget(self) -> Budget:
+        return self.config.budget
 
     async def answer(self, question: Question) -> Verdict:
         config, document = self.config, question.document

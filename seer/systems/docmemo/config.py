@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from seer.schema import Record
+from seer.systems.evidence.config import EvidenceConfig
 
 
-class DocMemoConfig(Record):
+class DocMemoConfig(EvidenceConfig):
     """Settings of DocMemo; each ablation of the paper is one setting."""
 
     rounds: int = Field(3, ge=1, le=16)
@@ -20,8 +20,6 @@ class DocMemoConfig(Record):
     """Most crops of tables a question; the paper's value. 0 is the ablation without crops."""
     crop_side_px: int = Field(1500, ge=28)
     """Longest side of a crop; the paper's value."""
-    max_side_px: int | None = Field(None, ge=28)
-    """Longest side of a page image; None keeps the page's size."""
     schema_memory: bool = True
     """False: no schema is built, planned with or shown."""
     belief: bool = True
@@ -45,5 +43,7 @@ class DocMemoConfig(Record):
     """Evidence that a page receives if the plan names it (ours)."""
     schema_characters: int = Field(200, ge=0)
     """Characters of each page from which the schema is built (ours)."""
-    max_new_tokens: int = Field(2048, ge=16)
-    """Limit of one reply (ours)."""
+    first_stage: Literal["bm25", "dense"] = "bm25"
+    """Gives the similarity of pages to a query."""
+    memory: str = ""
+    """Folder that keeps the schemas of documents between runs; empty keeps them in this process."""

@@ -77,7 +77,6 @@ class DocMemo(EvidenceSystem):
         memory: DocumentMemory | None = None,
         roles: Mapping[str, Engine] | None = None,
         style: str | PageStyle = "seer",
-        budget: Budget | None = None,
         seed: int = 0,
     ) -> None:
         """Create the system.
@@ -88,14 +87,18 @@ class DocMemo(EvidenceSystem):
             scorer: Gives the similarity of pages to a query; BM25 by default.
             detector: Finds tables; by default the one of the extra `ocr`.
             memory: Keeps the schemas of documents; by default in this process.
-            style, budget, seed: See `EvidenceSystem`.
+            style, seed: See `EvidenceSystem`.
 
         Raises ModelError if crops are on and their detector is not installed.
         """
-        super().__init__(engine, roles=roles, style=style, budget=budget, seed=seed)
+        super().__init__(engine, roles=roles, style=style, seed=seed)
         self.config, self.scorer = config or DocMemoConfig(), scorer or BM25()
         self.memory = memory or DocumentMemory()
         self.detector = (detector or RapidLayout()) if self.config.max_crops else None
+
+    @property
+    def budget(self) -> Budget:
+        return self.config.budget
 
     async def answer(self, question: Question) -> Verdict:
         config, num_pages = self.config, len(question.document.pages)

@@ -142,7 +142,6 @@ class EvidenceSystem(ABC):
         *,
         roles: Mapping[str, Engine] | None = None,
         style: str | PageStyle = "seer",
-        budget: Budget | None = None,
         seed: int = 0,
     ) -> None:
         """Create a system.
@@ -151,11 +150,15 @@ class EvidenceSystem(ABC):
             engine: Answers every call.
             roles: Engines that answer the calls of some roles in its place, such as a cheaper one for "navigator".
             style: Page style of texts; documents with own pages keep them.
-            budget: Limits of one question.
             seed: Seed of sampling, and of every random choice.
         """
         self.engine, self.roles = engine, dict(roles or {})
-        self.style, self.budget, self.seed = style, budget or Budget(), seed
+        self.style, self.seed = style, seed
+
+    @property
+    @abstractmethod
+    def budget(self) -> Budget:
+        """Limits of one question."""
 
     @abstractmethod
     async def answer(self, question: Question) -> Verdict:

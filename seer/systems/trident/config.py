@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from seer.schema import Record
+from seer.systems.evidence.config import EvidenceConfig
 
 FieldName = Literal["caption", "section", "entities", "concepts", "snippet"]
 FIELDS: tuple[FieldName, ...] = ("caption", "section", "entities", "concepts", "snippet")
@@ -14,7 +14,7 @@ Lens = Literal["topical", "entity", "structural"]
 LENSES: tuple[Lens, ...] = ("topical", "entity", "structural")
 
 
-class TridentConfig(Record):
+class TridentConfig(EvidenceConfig):
     """Settings of Trident."""
 
     pool: int = Field(20, ge=1)
@@ -30,7 +30,7 @@ class TridentConfig(Record):
     """Lenses of Trident-S, asked at the same time. None of them is the paper's "Plain": one call."""
     snippet_characters: int = Field(600, ge=0)
     """Length of the text snippet in a record (ours)."""
-    max_side_px: int | None = Field(None, ge=28)
-    """Longest side of a page image; None keeps the page's size."""
-    max_new_tokens: int = Field(1024, ge=16)
-    """Limit of one reply (ours)."""
+    first_stage: Literal["bm25", "dense", "hybrid"] = "bm25"
+    """Ranks the pages for the candidate pool."""
+    memory: str = ""
+    """Folder that keeps the records of pages between runs; empty keeps them in this process."""

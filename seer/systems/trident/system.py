@@ -59,7 +59,6 @@ class Trident(EvidenceSystem):
         memory: DocumentMemory | None = None,
         roles: Mapping[str, Engine] | None = None,
         style: str | PageStyle = "seer",
-        budget: Budget | None = None,
         seed: int = 0,
     ) -> None:
         """Create the system.
@@ -69,11 +68,15 @@ class Trident(EvidenceSystem):
             config: The paper's values by default.
             pool: Ranks the pages for the candidate pool; BM25 by default.
             memory: Keeps the records of pages; by default in this process.
-            style, budget, seed: See `EvidenceSystem`.
+            style, seed: See `EvidenceSystem`.
         """
-        super().__init__(engine, roles=roles, style=style, budget=budget, seed=seed)
+        super().__init__(engine, roles=roles, style=style, seed=seed)
         self.config, self.pool = config or TridentConfig(), pool or BM25()
         self.memory = memory or DocumentMemory()
+
+    @property
+    def budget(self) -> Budget:
+        return self.config.budget
 
     async def answer(self, question: Question) -> Verdict:
         config, document = self.config, question.document

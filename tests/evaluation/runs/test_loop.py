@@ -36,7 +36,7 @@ from seer.evaluation.runs.plan_longbench import PredictOptions, predict
 from seer.evaluation.runs.score import score_folder
 from seer.schema import Answer, Failure, Prediction, Status, Step, Usage
 from seer.systems.base import Task
-from seer.systems.seer import build_system
+from seer.systems.build import build_system
 
 
 def records(number: int, task: str = "hotpotqa") -> list[LongBenchRecord]:
