@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from seer.errors import ConfigError
+from seer.storage import write_text
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -55,10 +56,10 @@ def build_config(kind: type[Config], values: Mapping[str, Any], *, where: str) -
 
 
 def write_config(config: BaseModel, path: str | Path) -> None:
-    """Write the resolved configuration as TOML, without keys whose value is None."""
+    """Write the resolved configuration atomically as TOML, without keys whose value is None."""
     import tomli_w
 
-    Path(path).write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+    write_text(path, tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)))
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

@@ -216,7 +216,8 @@ def page_style(style: str, font: str | None) -> str | PageStyle:
 
 
 def load_teacher(model: str, base_url: str, overrides: Sequence[str]) -> TeacherSpec:
-    """Return the teacher that `--model` and `--base-url` name, with the fields that `--teacher-option` sets.
+    """Return the judge that `--model` and `--base-url` name, with the fields that `--teacher-option` sets.
+
 
     Raises ConfigError for an unknown field or a bad value.
     """

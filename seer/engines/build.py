@@ -95,7 +95,6 @@ def build_chat_engine(
     Raises ModelError if a package that the engine needs is not installed.
     """
     if base_url:
-        require_http_client()
         from seer.engines.openai.engine import OpenAIEngine
 
         return OpenAIEngine(base_url, model, check_at_start=False, **options)
@@ -107,12 +106,6 @@ def build_chat_engine(
     from seer.engines.vllm.stock import VLLMChatEngine
 
     return VLLMChatEngine(model, chat_template_kwargs=chat_template_kwargs, **options)
-
-
-def require_http_client() -> None:
-    """Raise ModelError if a package is missing that requests over HTTP need."""
-    if missing := [name for name in ("pyreqwest", "tenacity") if importlib.util.find_spec(name) is None]:
-        raise ModelError(f"models over HTTP need {' and '.join(missing)}; install the extra 'data' or 'eval'")
 
 
 def make_concurrent(engine: Engine) -> Any:

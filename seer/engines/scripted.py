@@ -6,13 +6,13 @@ ScriptedEngine(oracle_script(pages=(1, 3), answer="42"))
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from seer.engines.base import Chat, Completion, Generation, Request
 from seer.engines.prompts import encode_prompt
+from seer.engines.text_replies import parts_of_text
 from seer.errors import SeerError
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL
@@ -20,13 +20,6 @@ from seer.protocol.encoding import Encoder
 
 Script = Callable[[Request], str]
 MAX_KEPT = 1000
-_CONTROL = re.compile("(" + "|".join(re.escape(name) for name in CONTROL.names()) + ")")
-_NAMES = frozenset(CONTROL.names())
-
-
-def parts_of_text(text: str) -> tuple[tuple[str, str], ...]:
-    """Split text at the spellings of control tokens. For engines that return model output as text."""
-    return tuple((piece, "") if piece in _NAMES else ("", piece) for piece in _CONTROL.split(text) if piece)
 
 
 def oracle_script(pages: Sequence[int] = (1,), answer: str = "", think: str = "") -> Script:

@@ -71,7 +71,7 @@ class ClientGone(Exception):
     """The client disconnected before its reply was complete."""
 
 
-def describe_error(error: BaseException) -> tuple[int, dict[str, Any]]:
+def error_response(error: BaseException) -> tuple[int, dict[str, Any]]:
     """The status and body of an error, in the form that OpenAI's clients expect."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
@@ -126,7 +126,7 @@ def log_fields(error: BaseException) -> dict[str, Any]:
     exception is named by its class, and `traceback` names the last lines that it passed.
     """
     failure = failure_of(error)
-    code: str = describe_error(error)[1]["error"]["code"]
+    code: str = error_response(error)[1]["error"]["code"]
     if failure is not None and failure.kind not in ("input", "protocol"):
         message = error.cause if isinstance(error, ReadingFailed) else str(error)
         own_words = _CREDENTIALS.sub("//", message.partition(": ")[0])

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from seer.serving.errors import describe_error, log_fields
+from seer.serving.errors import error_response, log_fields
 from seer.serving.metrics import ServerMetrics
 from seer.serving.reply import error_body
 
@@ -96,7 +96,7 @@ class Guard:
             # This is the boundary of the application: uvicorn would log the message, which may hold a document's text.
             facts |= log_fields(error)
             if status is None:
-                await _refuse(send_with_id, *describe_error(error))
+                await _refuse(send_with_id, *error_response(error))
         finally:
             seconds = time.perf_counter() - started
             route = self._route(scope["path"])

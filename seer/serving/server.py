@@ -29,8 +29,8 @@ from seer.serving.errors import (
     ClientGone,
     ModelUnknown,
     ReadingFailed,
-    describe_error,
     error_headers,
+    error_response,
     log_fields,
 )
 from seer.serving.files import FileStore, StoredFile
@@ -264,7 +264,7 @@ def create_app(
 async def _respond(request: Request, error: Exception) -> Response:
     """The reply to an error."""
     request.state.facts.update(log_fields(error))
-    status, body = describe_error(error)
+    status, body = error_response(error)
     return _json_response(body, status, error_headers(error, status))
 
 

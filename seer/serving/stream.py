@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from seer.protocol.control import CONTROL
 from seer.schema import Answer, Document, Step
 from seer.serving import reply
-from seer.serving.errors import describe_error
+from seer.serving.errors import error_response
 from seer.serving.reading import Listener
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class Stream:
         """The last events: the outcome and the usage, or the error that ended the reading."""
         assert self._reading is not None
         if self._reading.cancelled():
-            return [describe_error(TimeoutError())[1]]
+            return [error_response(TimeoutError())[1]]
         if (error := self._reading.exception()) is not None:
-            return [describe_error(error)[1]]
+            return [error_response(error)[1]]
         document, answer = self._reading.result()
         more: dict[str, Any] = {"seer": reply.seer_field(document, answer)}
         chunks = [reply.chunk(*self._head, {}, reply.finish_reason(answer), **more)]

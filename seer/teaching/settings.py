@@ -21,7 +21,8 @@ class TeacherSpec(Record):
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     """0 is not sent."""
-    max_tokens: int = Field(64, ge=1)
+    max_tokens: int = Field(2048, ge=1)
+    """Token limit of a reply, thinking included. A judge that does not think stops after one word."""
     extra: dict[str, Any] = {}
     """Further keys of the request body, e.g. {chat_template_kwargs = {enable_thinking = true}}."""
     concurrency: int = Field(64, ge=1, le=4096)

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seer.engines.base import Chat, ConcurrentEngine, Generation, Parts, Request, Sampling
-from seer.engines.build import build_chat_engine, require_http_client
+from seer.engines.build import build_chat_engine
 from seer.engines.openai.bodies import SerialisedRequest, body_key, chat_body, serialise
+from seer.engines.openai.http import require_packages
 from seer.engines.openai.messages import chat_messages
 from seer.errors import (
     ConfigError,
@@ -209,7 +210,9 @@ def read_generation(generation: Generation) -> Reply:
 
 
 def split_thinking(parts: Parts) -> tuple[str, str]:
-    """(thinking, text). Thinking that never ends stays in the text after its <think>.
+    """(thinking, text) as a ledger keeps them. Thinking that never ends stays in the text after its <think>.
+
+    Unlike `split_reasoning` of the engines, which reads an answer, this keeps everything that the teacher wrote.
 
     Control tokens are spelled out, and quotations of such spellings are neutralised, so that the two stay distinct.
     """
@@ -246,7 +249,7 @@ def open_teacher(
         return _load(spec)
 
     if spec.base_url:
-        require_http_client()  # now, not at the first call, which may come after an hour of reading sources
+        require_packages()  # now, not at the first call, which may come after an hour of reading sources
     elif unread := sorted(spec.extra.keys() - {TEMPLATE_KEY}):
         raise ConfigError(
             f"teacher '{spec.model}': extra {', '.join(unread)} is read by a server only; in this process only "

@@ -97,7 +97,7 @@ def test_make_concurrent_wraps_only_engines_that_take_batches():
 def test_build_chat_engine_names_the_extra_of_a_missing_package(monkeypatch, package):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(ModelError, match=f"need {package}; install the extra"):
+    with pytest.raises(ModelError, match=rf"need {package}; install with: pip install .seer-vlm\[openai\]"):
         build_chat_engine("model", base_url="http://127.0.0.1:1/v1")
 
 

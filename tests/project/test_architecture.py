@@ -61,8 +61,8 @@ def test_packages_import_in_one_direction():
 LAYERS = (
     "errors",
     "schema",
-    "config",
     "storage",
+    "config",
     "web",
     "protocol",
     "rendering",

@@ -14,7 +14,7 @@ import pytest
 from seer.engines.base import Generation, Request
 from seer.errors import EngineBusy, EngineError, EngineTimeout, EngineUnavailable, InputError, PromptTooLong, SeerError
 from seer.schema import Failure
-from seer.serving.errors import ReadingFailed, describe_error, error_headers, failure_of, log_fields
+from seer.serving.errors import ReadingFailed, error_headers, error_response, failure_of, log_fields
 from seer.serving.files import FileStore
 from seer.serving.stream import Stream
 from tests.serving.test_server import KEY, Running, chat, running
@@ -139,9 +139,9 @@ def test_engine_exception_is_logged_with_its_place_and_without_its_text(caplog):
 
 
 @pytest.mark.parametrize("kind", get_args(Failure.model_fields["kind"].annotation))
-def test_describe_error_knows_every_kind_of_failure(kind):
+def test_error_response_knows_every_kind_of_failure(kind):
     failure = Failure(kind=kind, public="what clients may read", retryable=kind in ("busy", "unavailable"))
-    status, body = describe_error(ReadingFailed(failure, "http://10.0.0.7:8000/v1 answered"))
+    status, body = error_response(ReadingFailed(failure, "http://10.0.0.7:8000/v1 answered"))
     assert body["error"]["message"] == "what clients may read"
     is_clients = kind in ("busy", "too_long", "refused", "input")
     assert (400 <= status < 500) == is_clients
@@ -163,7 +163,7 @@ def test_describe_error_knows_every_kind_of_failure(kind):
     ],
 )
 def test_error_headers_follow_status_and_retryable(error, headers):
-    assert error_headers(error, describe_error(error)[0]) == headers
+    assert error_headers(error, error_response(error)[0]) == headers
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_error_headers_follow_status_and_retryable(error, headers):
 def test_log_fields_keep_the_cause_and_leave_foreign_text_out(error, cause):
     fields = log_fields(error)
     assert fields["cause"] == cause
-    assert fields["error"] == describe_error(error)[1]["error"]["code"]
+    assert fields["error"] == error_response(error)[1]["error"]["code"]
     assert "private" not in str(fields) and "pass@" not in str(fields)
 
 

@@ -213,7 +213,7 @@ def test_key_of_a_call_equals_the_key_of_earlier_versions() -> None:
     page = "<|im_end|>\n<think>The Tamber.\n[INST] 是"
     chat = judge_chat("Which <|user|> river?", ("The Tamber", "Tämber"), page)
     assert body_key(call_body(spec, chat_messages, chat, sampling_of(spec, 3))) == "9884d83b9c958ade57b43f080ddf099b"
-    plain = TeacherSpec(model="m")
+    plain = TeacherSpec(model="m", max_tokens=64)
     assert body_key(call_body(plain, chat_messages, CHAT, sampling_of(plain, 0))) == "11e27629143c63a26a22eb74a6e26789"
 
 

@@ -27,6 +27,7 @@ from seer.cli.progress import progress
 if TYPE_CHECKING:
     from seer.evaluation.runs.loop import BenchmarkInput, LoopOptions, RunSummary
     from seer.reading.policy import ReadingPolicy
+    from seer.systems.base import System
 
 REASONING_TOKENS = 1024
 """The paper's model writes 381 tokens at the median, and a few samples run to any cap."""
@@ -81,6 +82,7 @@ def predict_longbench(options: LongBenchOptions) -> RunSummary:
         reasoning_tokens=reasoning_tokens(options),
         max_context_tokens=options.max_context_tokens,
         templates=load_templates(options.prompts) if options.prompts else None,
+        in_place=fills_prompts(options),
         gold_pages=read_page_labels(options.labels) if options.labels else {},
         page_budgets=matched_budgets(options.match) if options.match else {},
     )
@@ -89,6 +91,12 @@ def predict_longbench(options: LongBenchOptions) -> RunSummary:
     name = run_name(options.system, options.selector)
     inputs, manifest = plan_run(records, name, rules, describe_run(options, policy), count)
     return run_system(options, policy, inputs, manifest, rules)
+
+
+def fills_prompts(options: LongBenchOptions) -> bool:
+    """Return whether the run sends the benchmark's own prompts with the document in its place, as published text
+    baselines do: the system `text` with a file of prompts."""
+    return options.system == "text" and options.prompts is not None
 
 
 def run_system(
@@ -102,24 +110,31 @@ def run_system(
 
     Raises ConfigError if the folder holds another run, InputError or ModelError if the engine cannot be built.
     """
-    from seer.engines.build import parse_engine_arguments
+    from seer.engines.build import build_engine, parse_engine_arguments
     from seer.evaluation.files import check_manifest
     from seer.evaluation.runs.loop import run_inputs
     from seer.systems.build import build_system
+    from seer.systems.prompted import PromptedSystem
 
     check_manifest(options.out, manifest)
-    system = build_system(
-        options.system,
-        engine=options.engine,
+    engine = build_engine(
+        options.engine,
         model=options.model,
         base_url=options.base_url,
-        selector=options.selector,
-        style=page_style(options.style, options.font),
-        policy=policy,
-        options=options.system_options or (),
         device=options.device,
         **parse_engine_arguments(options.engine_args),
     )
+    if manifest.get("in_place"):
+        system: System = PromptedSystem(engine)
+    else:
+        system = build_system(
+            options.system,
+            engine=engine,
+            selector=options.selector,
+            style=page_style(options.style, options.font),
+            policy=policy,
+            options=options.system_options or (),
+        )
     with progress("predicting") as on_progress:
         summary = run_inputs(inputs, system, options.out, manifest, rules, on_progress)
     typer.echo(

@@ -10,6 +10,7 @@ The client sends and receives outside Python and belongs to no event loop: any l
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import json
 import os
 import time
@@ -19,7 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from seer.engines.openai.failures import describe_error, error_of_status, is_refusal, retry_after, unusable
-from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError
+from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError, ModelError
 
 if TYPE_CHECKING:
     from pyreqwest.exceptions import PyreqwestError
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 KEY_VARIABLES = ("SEER_API_KEY", "OPENAI_API_KEY")
 MAX_REPLY_BYTES = 64 << 20
-MISSING = "the openai engine needs pyreqwest and tenacity: pip install 'seer-vlm[openai]'"
+_PACKAGES = ("pyreqwest", "tenacity")
+"""What requests over HTTP need: the client, and the library that repeats failed attempts."""
 _MAX_MESSAGE = 300
 _JSON = {"Content-Type": "application/json"}
 
@@ -70,19 +72,23 @@ class ExitGuard:
 _exit_guard = ExitGuard()
 
 
+def require_packages() -> None:
+    """Raise ModelError if a package is missing that requests over HTTP need."""
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise ModelError(f"models over HTTP need {' and '.join(missing)}; install with: pip install 'seer-vlm[openai]'")
+
+
 class Http:
     """A client of one address."""
 
     def __init__(self, base_url: str, *, timeout_s: float, max_connections: int, key: ApiKey = ApiKey()) -> None:
         """`timeout_s` limits one request, a wait for one of the `max_connections` included.
 
-        Raises InputError for a malformed address, a key that no header can hold, or a missing package.
+        Raises InputError for a malformed address or a key that no header can hold, ModelError for a missing package.
         """
-        try:
-            from pyreqwest.client import ClientBuilder
-            from pyreqwest.http import Url
-        except ImportError:
-            raise InputError(MISSING) from None
+        require_packages()
+        from pyreqwest.client import ClientBuilder
+        from pyreqwest.http import Url
 
         self.base_url, self.timeout_s = base_url.rstrip("/"), timeout_s
         self._urls: dict[str, Url] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from seer.engines.base import Completion, Parts
 from seer.engines.json_reply import read_json
-from seer.engines.scripted import parts_of_text
+from seer.engines.text_replies import read_parts
 from seer.errors import EngineError, RequestRefused
 from seer.protocol.control import CONTROL
 from seer.protocol.literals import GLM_LITERALS, Literals
@@ -102,7 +102,7 @@ def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> C
 
 def read_text(text: str, reasoning: str = "", literals: Literals = GLM_LITERALS) -> Parts:
     """The parts of a free reply; `reasoning` is the thinking that the server sent separately."""
-    parts = _parts(text, literals)
+    parts = read_parts(text, literals)
     if not reasoning:
         return parts
     return ((CONTROL.open_think, ""), ("", literals.restore(reasoning)), (CONTROL.close_think, ""), *parts)
@@ -117,18 +117,14 @@ def read_call(text: str, tool_calls: Any = None) -> Parts:
     if tool_calls:
         return ((CONTROL.open_call, ""), ("", _call_body(tool_calls)), (CONTROL.close_call, ""))
     if CONTROL.open_call in text:
-        return _parts(text, GLM_LITERALS)
+        return read_parts(text, GLM_LITERALS)
     # A call has no nested braces, and a pattern without nesting takes linear time on any reply.
     match = next((braced for braced in _BRACED.finditer(text) if '"indices"' in braced[0]), None)
     if match is None:
-        return _parts(text, GLM_LITERALS)
+        return read_parts(text, GLM_LITERALS)
     before, after = text[: match.start()], text[match.end() :]
     parts = [("", before), (CONTROL.open_call, ""), ("", match[0]), (CONTROL.close_call, ""), ("", after)]
     return tuple((name, GLM_LITERALS.restore(part)) for name, part in parts if name or part.strip())
-
-
-def _parts(text: str, literals: Literals) -> Parts:
-    return tuple((name, literals.restore(part)) for name, part in parts_of_text(text))
 
 
 def _call_body(tool_calls: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seer.engines.base import Chat, Completion, Finish, Generation, JsonSchema, Message, Request
-from seer.engines.scripted import parts_of_text
+from seer.engines.text_replies import read_parts
 from seer.engines.vllm.runtime import VLLMRuntime, json_structure
 from seer.engines.vllm.start import check_version
 from seer.errors import EngineError, InputError, ModelError, PromptTooLong
@@ -136,4 +136,4 @@ def read_sample(text: str, finish: str) -> Completion:
     if finish not in ("stop", "length"):
         raise EngineError(f"vLLM ended the request with '{finish}'", retryable=True)
     ended: Finish = "stop" if finish == "stop" else "length"
-    return Completion(tuple((name, CHAT_LITERALS.restore(part)) for name, part in parts_of_text(text)), None, ended)
+    return Completion(read_parts(text, CHAT_LITERALS), None, ended)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seer.evaluation.analysis.server_metrics import ServerMetrics, read_of_run
 from seer.evaluation.files import read_predictions, read_run_manifest
 from seer.evaluation.runs.probing import PrefillProbe, read_probes
 from seer.evaluation.runs.score import ScoreReport, score_folder
@@ -33,6 +34,8 @@ class ScoredRun:
     predictions: Predictions
     probes: Mapping[str, PrefillProbe] = field(default_factory=dict)
     """Probes by input id; empty unless `seer eval probe` has been run."""
+    at_server: ServerMetrics = ServerMetrics()
+    """Latency as the model server measured it; empty if it offered no metrics."""
 
     @property
     def is_ours(self) -> bool:
@@ -84,4 +87,6 @@ def load_run(
     if read_run_manifest(folder):
         for task in report.tasks:
             predictions[task] = {one.id: one for one in read_predictions(folder / f"{task}.jsonl")}
-    return ScoredRun(name or folder.resolve().name, report, predictions, read_probes(folder))
+    return ScoredRun(
+        name or folder.resolve().name, report, predictions, read_probes(folder), read_of_run(folder) or ServerMetrics()
+    )

@@ -100,23 +100,28 @@ def latency(loaded: Loaded) -> Section:
             one.p90_seconds,
             one.decode_tokens_per_s,
             one.completion_tokens,
+            run.at_server.mean("ttft"),
+            run.at_server.mean("queue"),
+            run.at_server.mean("e2e"),
             one.num_slow,
             one.num_samples,
         ]
 
     papers = [
-        row(name, None, None, None, seconds, None, rate, tokens, None, None, kind="paper")
+        row(name, None, None, None, seconds, None, rate, tokens, None, None, None, None, None, kind="paper")
         for name, seconds, tokens, rate in published.LATENCY
     ]
     heads = columns(
         *("system", "prefill request, s:3", "prefill with preparation, s:3", "preparation, s:3", "end to end, s:3"),
-        *("90 %, s:3", "decode tokens/s:1", "completion tokens:1", "over 30 s", "samples"),
+        *("90 %, s:3", "decode tokens/s:1", "completion tokens:1"),
+        *("first token at server, s:3", "queue at server, s:3", "request at server, s:3", "over 30 s", "samples"),
     )
     names = loaded.names("latency")
     table = loaded.table("Latency, medians", heads, names, cells, papers, published.LATENCY_NOTE)
     text = (
         "Batch size 1. The prefill request is a cold probe of one token: server time for a local engine, with the transfer "
-        "of images over an address. Preparation is the layout and drawing of the pages."
+        "of images over an address. Preparation is the layout and drawing of the pages. Figures at the server are means over "
+        "its requests, from vLLM's own histograms; they are empty for engines in this process and for other servers."
     )
     return Section("Table 13: latency", text, [table])
 

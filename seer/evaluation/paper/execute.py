@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seer.errors import SeerError
+from seer.evaluation.analysis.server_metrics import add_to_run, read_server_metrics
 from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import Benchmark, load_templates
 from seer.evaluation.files import NUM_INPUTS, check_manifest, read_predictions, read_run_manifest
@@ -108,7 +109,7 @@ def execute(run: PlannedRun, work: Reproduction) -> Outcome:
         if run.job == "prefill":
             return _sweep(run, work)
         if run.job == "foreign":
-            return _find_foreign(run, work)
+            return Outcome(run.name, "complete before")  # made elsewhere; the plan has found its folder
         return _predict(run, work)
     except SeerError as error:
         return Outcome(run.name, "not run", str(error))
@@ -149,8 +150,13 @@ def _predict(run: PlannedRun, work: Reproduction) -> Outcome:
     if before and (not timed or probes >= len(records)):
         return Outcome(run.name, "complete before", _failures(folder))
     system = _build(run, served, work)
+    address = served.base_url if timed else ""
+    at_server = read_server_metrics(address) if address else None
     with work.progress(run.name) as on_progress:
         run_inputs(inputs, system, folder, manifest, options, on_progress)
+        # The probes that follow are not part of the timed requests.
+        if address and at_server is not None and (after := read_server_metrics(address)) is not None:
+            add_to_run(folder, after.since(at_server))
         if timed:
             tasks = {(one.task, one.id): one.to_task for one in inputs}
             probe_run(
@@ -325,10 +331,3 @@ def _sweep(run: PlannedRun, work: Reproduction) -> Outcome:
             on_progress=lambda done, total: on_progress(done, total, 0),
         )
     return Outcome(run.name, "done" if number else "complete before")
-
-
-def _find_foreign(run: PlannedRun, work: Reproduction) -> Outcome:
-    path = Path(work.models.foreign[run.model.partition(".")[2]].path)
-    if not path.is_dir():
-        return Outcome(run.name, "not run", f"no folder at '{path}'; put the predictions there")
-    return Outcome(run.name, "complete before")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from seer.errors import InputError
@@ -106,7 +107,10 @@ def _foreign(models: PaperModels) -> list[PlannedRun]:
 def _missing(run: PlannedRun, models: PaperModels) -> str:
     group, _, name = run.model.partition(".")
     if group == "foreign":
-        return "" if name else "models.toml names no [foreign.NAME]"
+        if not name:
+            return "models.toml names no [foreign.NAME]"
+        folder = Path(models.foreign[name].path)
+        return "" if folder.is_dir() else f"no folder at '{folder}'; put the predictions there"
     if run.job == "labels":
         if models.labels:
             return f"models.toml names labels, '{models.labels}'"

@@ -112,6 +112,7 @@ def plan_run(
         **to_manifest(options.benchmark),
         "system": system_name,
         "prompts": prompts_name(options.templates),
+        **({"in_place": True} if options.in_place else {}),
         "reasoning_tokens": options.reasoning_tokens,
         "max_context_tokens": options.max_context_tokens,
         "gold_pages": len(options.gold_pages),

@@ -35,7 +35,9 @@ def names(values: dict[str, object], *only: str) -> list[str]:
 
 def test_plan_runs_covers_every_place_that_needs_a_run():
     plan = plan_runs(models(**EVERYTHING))
-    assert not any(run.missing for run in plan)
+    assert [(run.name, run.missing) for run in plan if run.missing] == [
+        ("foreign-rlm", "no folder at 'rlm'; put the predictions there")
+    ]
     assert len({run.name for run in plan}) == len(plan)
     without_runs = {"table5", "table6", "table7", "table8", "table9"}
     assert {place for run in plan for place in run.places} == set(PLACES) - without_runs
@@ -151,5 +153,6 @@ def test_measure_tasks_counts_a_sample_of_each_task():
 
 def test_shipped_models_file_names_every_model():
     spec = load_models(Path(__file__).parents[3] / "configs" / "paper-models.toml")
-    assert not [run.name for run in plan_runs(spec) if run.missing]
+    # Predictions of other programs are made elsewhere; their folder is missing until they are put there.
+    assert [run.name for run in plan_runs(spec) if run.missing] == ["foreign-rlm"]
     assert spec.reference in spec.text
