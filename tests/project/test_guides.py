@@ -106,8 +106,8 @@ def test_guides_list_every_system_style_extra_and_package():
     from seer.rendering.styles import STYLES
     from seer.systems.build import SYSTEMS
 
-    assert rows_of("reading-documents.md", "system") == list(SYSTEMS)
-    assert sorted(rows_of("reading-documents.md", "style")) == sorted([*STYLES, "auto"])
+    assert rows_of("documents.md", "system") == list(SYSTEMS)
+    assert sorted(rows_of("documents.md", "style")) == sorted([*STYLES, "auto"])
     assert set(rows_of("getting-started.md", "extra")) == known_extras()
     packages = {path.name for path in (ROOT / "seer").iterdir() if (path / "__init__.py").is_file()}
     assert packages - {"data"} <= set(rows_of("architecture.md", "package"))
@@ -117,6 +117,6 @@ def test_guides_name_existing_fields():
     from seer.reading.policy import ReadingPolicy
     from seer.serving.settings import ChatOptions, ServeSettings
 
-    assert set(rows_of("reading-documents.md", "field")) <= set(ReadingPolicy.model_fields)
+    assert set(rows_of("documents.md", "field")) <= set(ReadingPolicy.model_fields)
     assert set(rows_of("serving.md", "option")) == set(ServeSettings.model_fields)
     assert set(rows_of("serving.md", "field of `seer` in the request")) == set(ChatOptions.model_fields)
