@@ -15,6 +15,7 @@ import codecs
 import re
 from html import unescape
 
+from seer.rendering.formats.embedded import replace_embedded
 from seer.rendering.formats.extract import Extract
 from seer.rendering.formats.text import decode
 
@@ -49,7 +50,8 @@ def read_html(data: bytes, name: str, encoding: str | None) -> Extract:
 
     Raises InputError if the page cannot be decoded.
     """
-    return Extract(html_text(decode(data, name=name, encoding=encoding or declared_encoding(data))))
+    source = decode(data, name=name, encoding=encoding or declared_encoding(data))
+    return replace_embedded(html_text(source.removeprefix("\ufeff")))
 
 
 def declared_encoding(data: bytes) -> str | None:

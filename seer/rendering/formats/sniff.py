@@ -2,8 +2,9 @@
 
     kind = sniff(data, name)        # "pdf", "docx", "html", "image" or "text"
 
-The file name does not decide; `check_name` returns a warning if it contradicts the content. Other formats that have a signature
-are rejected with an error that names the format and a remedy.
+The content decides. The file name matters only for a damaged PDF and for a fragment of a web page, which may be plain text
+too. `check_name` returns a warning if the name contradicts the content. Other formats that have a signature are rejected
+with an error that names the format and a remedy.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import PurePath
 from seer.errors import InputError
 from seer.rendering.formats.docx import BROKEN_ZIP
 from seer.rendering.formats.registry import FORMATS
+from seer.rendering.formats.text import BYTE_ORDER_MARKS
 from seer.schema import DocumentWarning
 
 _IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
@@ -33,15 +35,21 @@ _REJECTED = (
     (b"SQLite format 3", "a database", "use a document"),
     (b"PAR1", "a Parquet file", "use a document"),
 )
+_TEXT_SIGNATURES = (b"{\\rtf", b"%!PS")
+"""Signatures of formats whose files consist of text."""
 _ZIP_FORMATS = (
     ("xl/workbook.xml", "an Excel workbook", "save the sheet as .csv"),
     ("ppt/presentation.xml", "a PowerPoint presentation", "save it as .pdf"),
     ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
     ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
 )
-_HTML = re.compile(
-    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?><!--.*?-->\s*+)*+<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE | re.DOTALL
-)
+_PDF_LINE = re.compile(rb"(?:^|[\r\n])%PDF-[0-9]")
+_PDF_FIRST_LINE = re.compile(rb"%PDF-[0-9.]++[ \t]*+(?:[\r\n]|\Z)")
+_PDF_PART = re.compile(rb"[0-9] obj\b|startxref")
+_BEFORE_HTML = re.compile(r"\ufeff?\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--.*?-->\s*+)*+", re.DOTALL | re.IGNORECASE)
+_PAGE = re.compile(r"<(?:!doctype\s++html|html|head|body)\b", re.IGNORECASE)
+_FRAGMENT = re.compile(r"<[a-z!][^<>]*+>", re.IGNORECASE)
+_HTML_EXTENSIONS = (".html", ".htm", ".xhtml")
 
 
 def sniff(data: bytes, name: str, encoding: str | None = None) -> str:
@@ -55,20 +63,60 @@ def sniff(data: bytes, name: str, encoding: str | None = None) -> str:
         return "html" if name.lower().endswith((".html", ".htm")) else "text"
     # PDF readers accept the signature anywhere in the first kilobyte.
     head = data[:1024]
-    if b"%PDF-" in head:
+    if b"%PDF-" in head and _is_pdf(data, head, name):
         return "pdf"
     # The bitmap signature "BM" also begins ordinary text, so it has a stricter check.
-    if head.startswith(_IMAGE_SIGNATURES) or _is_bitmap(data) or _is_webp(head):
+    # "GIF89a" may be the first word of a text; an image has control bytes after it.
+    if (head.startswith(_IMAGE_SIGNATURES) and _has_controls(head)) or _is_bitmap(data) or _is_webp(head):
         return "image"
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
         return _zip_format(data, name)
-    # A signature of two letters also begins ordinary text, so it counts only if a null byte follows.
+    # A signature of letters also begins ordinary text, so it counts only if control bytes follow.
     for signature, what, remedy in _REJECTED:
-        if head.startswith(signature) and (len(signature) > 2 or b"\x00" in head):
+        if head.startswith(signature) and (signature in _TEXT_SIGNATURES or _has_controls(head)):
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
-    if _HTML.match(data[:4096].removeprefix(b"\xef\xbb\xbf")):
-        return "html"
-    return "text"
+    return "html" if _is_html(data, name) else "text"
+
+
+def _is_pdf(data: bytes, head: bytes, name: str) -> bool:
+    """Return whether a file with the signature of a PDF in its first kilobyte is a PDF rather than a text about PDFs.
+
+    A damaged file whose first line is the signature alone, or which begins with the signature and has the extension
+    .pdf, still counts, so that its error names the damage.
+    """
+    if _has_controls(head) or _PDF_FIRST_LINE.match(head):
+        return True
+    if head.startswith(b"%PDF-") and name.lower().endswith(".pdf"):
+        return True
+    return bool(_PDF_LINE.search(head) and (_PDF_PART.search(data) or b"%%EOF" in data))
+
+
+def _has_controls(head: bytes) -> bool:
+    """Return whether `head` holds control bytes other than white space, or is not UTF-8, as binary files do."""
+    if any(byte < 9 or (13 < byte < 32 and byte != 27) for byte in head):
+        return True
+    # The last bytes of the head may be the first half of a character.
+    return "\ufffd" in head.decode("utf-8", "replace")[:-4]
+
+
+def _is_html(data: bytes, name: str) -> bool:
+    """Return whether `data` is a web page, or a fragment of one in a file with the extension of a web page.
+
+    Markdown and code also begin with tags, so a fragment without <html> counts only with such an extension.
+    """
+    start = _BEFORE_HTML.match(_unicode(data))
+    assert start is not None, "every part of the pattern is optional"
+    rest = start.string[start.end() : start.end() + 4096]
+    return bool(_PAGE.match(rest) or (name.lower().endswith(_HTML_EXTENSIONS) and _FRAGMENT.match(rest)))
+
+
+def _unicode(data: bytes) -> str:
+    """Return the first megabyte of a text for detection; undecodable bytes are replaced."""
+    head = data[: 1 << 20]
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            return head.decode(encoding, "replace")
+    return head.decode("utf-8", "replace")
 
 
 def check_name(name: str, kind: str) -> DocumentWarning | None:

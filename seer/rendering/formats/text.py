@@ -12,9 +12,10 @@ from __future__ import annotations
 import codecs
 
 from seer.errors import InputError
+from seer.rendering.formats.embedded import replace_embedded
 from seer.rendering.formats.extract import Extract
 
-_MARKS = (
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -26,8 +27,8 @@ _SAMPLE_BYTES = 65_536
 
 
 def read_text(data: bytes, name: str, encoding: str | None) -> Extract:
-    """Return the text of a file; see `decode`."""
-    return Extract(decode(data, name=name, encoding=encoding))
+    """Return the text of a file with marks in place of encoded files; see `decode` and `replace_embedded`."""
+    return replace_embedded(decode(data, name=name, encoding=encoding))
 
 
 def decode(data: bytes, *, name: str, encoding: str | None = None) -> str:
@@ -39,7 +40,7 @@ def decode(data: bytes, *, name: str, encoding: str | None = None) -> str:
         raise InputError(f"'{name}' is empty; use a document with at least one character")
     if encoding is not None:
         return _decode_as(data, encoding, name)
-    for mark, marked in _MARKS:
+    for mark, marked in BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return _decode_as(data, marked, name)
     if _looks_binary(data):

@@ -6,6 +6,7 @@ import pytest
 
 from seer.errors import InputError
 from seer.rendering import load
+from seer.rendering.formats.sniff import sniff
 from tests.rendering.makers import make_docx, make_pdf, write_file
 
 
@@ -51,3 +52,36 @@ def test_load_warns_if_name_contradicts_content(tmp_path, name, content, warning
     document = load(write_file(tmp_path, name, content))
     warned = [one.message for one in document.warnings if one.kind == "name"]
     assert len(warned) == bool(warning) and all(one.startswith(warning) for one in warned)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Every PDF begins with %PDF-1.7.\n",
+        "%PDF-1.7 is a signature.\n",
+        "GIF89a is a format.\n",
+        "SQLite format 3 is a header.\n",
+        "PAR1 is a signature.\n",
+        "BZh is a signature of bzip2.\n",
+        "Rar! Seltene Bücher.\n",
+    ],
+)
+def test_sniff_reads_text_that_names_a_signature(text: str) -> None:
+    assert sniff(text.encode(), "a.md") == "text"
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "kind"),
+    [
+        (b"<div><p>x</p></div>", "a.html", "html"),
+        (b"<meta charset=utf-8><p>x", "a.htm", "html"),
+        (b"<!--" + b"x" * 5000 + b"--><!doctype html><p>x", "a", "html"),
+        ("\ufeff<html><p>x".encode("utf-16-le"), "a", "html"),
+        ("\ufeff<html><p>x".encode("utf-32-be"), "a", "html"),
+        (b"<div>\n\n# Title\n</div>", "a.md", "text"),
+        (b"<script>let a</script>", "a.vue", "text"),
+        (b"<note><to>x</to></note>", "a.xml", "text"),
+    ],
+)
+def test_sniff_decides_web_pages_by_content(data: bytes, name: str, kind: str) -> None:
+    assert sniff(data, name) == kind
