@@ -199,7 +199,10 @@ def _how(config: BuildConfig) -> Iterator[str]:
             f"writes the reasoning from gold evidence, up to {assemble.distributed_share:.0%} of the set"
         )
     if assemble.multi_round_share:
-        yield f"- {assemble.multi_round_share:.0%} of records with several necessary pages select them hop by hop"
+        yield (
+            f"- {assemble.multi_round_share:.0%} of records with several necessary pages select them hop by hop; the "
+            f"fraction is a choice of this configuration, not a figure of the paper"
+        )
     yield "- `config.toml` holds every setting, `stats.json` every count"
 
 

@@ -218,7 +218,6 @@ def page_style(style: str, font: str | None) -> str | PageStyle:
 def load_teacher(model: str, base_url: str, overrides: Sequence[str]) -> TeacherSpec:
     """Return the judge that `--model` and `--base-url` name, with the fields that `--teacher-option` sets.
 
-
     Raises ConfigError for an unknown field or a bad value.
     """
     from seer.config import load_config

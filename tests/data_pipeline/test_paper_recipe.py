@@ -59,7 +59,8 @@ def test_paper_recipe_switches_follow_the_paper() -> None:
     assert config.style == "paper"
     assert (config.max_tokens, config.judge.keep_unanswerable) == (16_384, False)
     assert (config.reason.target, config.reason.correct_by, config.reason.samples) == ("teacher", "official", 1)
-    assert config.assemble.multi_round_share == config.assemble.distributed_share == 0
+    assert (config.assemble.multi_round_share, config.assemble.distributed_share) == (0.2, 0)  # the first is ours
+    assert config.reason.hop_thoughts
     assert config.reason.teacher is not None and config.judge.teacher is not None
     assert (config.judge.teacher.temperature, config.judge.teacher.model) == (0.3, "Qwen/Qwen3.5-9B")
     reason = config.reason.teacher
