@@ -37,7 +37,7 @@ from seer.protocol.call import parse_call_text
 from seer.protocol.literals import CHAT_LITERALS, neutralise
 from seer.rendering import STYLES, load
 from seer.rendering.formats.docx import MAX_XML_BYTES, read_docx
-from seer.rendering.formats.html import html_text
+from seer.rendering.formats.markup.html import html_text
 from seer.rendering.formats.pageranges import parse_pages
 from seer.rendering.formats.sniff import sniff
 from seer.rendering.layout.fonts import load_chain
@@ -207,21 +207,8 @@ def test_load_image_checks_size_of_every_frame(tmp_path: Path, monkeypatch) -> N
 # ── Long and repetitive ──────────────────────────────────────────────────────────────────────────
 
 MARKUP = (
-    "<!--",
-    "<a ",
-    "<",
-    "</",
-    "</a ",
-    "<a b='",
-    '<a b="',
-    "<a/",
-    "<![CDATA[",
-    "<![",
-    "<!",
-    "<?",
-    "&#",
-    "&a",
-    "<svg>",
+    *("<!--", "<a ", "<", "</", "</a ", "<a b='", '<a b="', "<a/", "<![CDATA[", "<![", "<!", "<?", "&#"),
+    *("&a", "<svg>", "<table><tr><td>", "<ul><li>", "<p hidden>", "<math>", "<sup>"),
 )
 LONG = {
     **{f"html {part}": (html_text, "<html>" + part * 100_000) for part in MARKUP},

@@ -34,7 +34,7 @@ class ScoredRun:
     predictions: Predictions
     probes: Mapping[str, PrefillProbe] = field(default_factory=dict)
     """Probes by input id; empty unless `seer eval probe` has been run."""
-    at_server: ServerMetrics = ServerMetrics()
+    at_server: ServerMetrics = field(default_factory=ServerMetrics)
     """Latency as the model server measured it; empty if it offered no metrics."""
 
     @property

@@ -151,7 +151,8 @@ def _zip_format(data: bytes, name: str) -> str:
             members = set(archive.namelist())
     except BROKEN_ZIP:
         raise InputError(f"'{name}' is a damaged zip or .docx file; save or download it again") from None
-    if "word/document.xml" in members:
+    # The main part may have any name in this folder; the reader finds it by its relationship.
+    if any(member.startswith("word/") and member.endswith(".xml") for member in members):
         return "docx"
     for member, what, remedy in _ZIP_FORMATS:
         if member in members:

@@ -3,8 +3,8 @@
     text = decode(data, name="notes.txt")                        # UTF-8, or UTF-16 and UTF-32 with a byte-order mark
     text = decode(data, name="notes.txt", encoding="gb18030")    # a named encoding
 
-A byte-order mark stays in the text, because it is part of the source. Older encodings cannot be distinguished
-reliably, and a wrong guess would put wrong words on every page. The caller therefore has to name them.
+A byte-order mark stays in the text, because it is part of the source. An East Asian or Cyrillic encoding that is clear is
+guessed, with a notice. Western encodings cannot be distinguished reliably, so the caller has to name them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import codecs
 
 from seer.errors import InputError
 from seer.rendering.formats.embedded import replace_embedded
-from seer.rendering.formats.extract import Extract
+from seer.rendering.formats.extract import Extract, Notice
 
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -24,11 +24,70 @@ BYTE_ORDER_MARKS = (
 _MAX_CONTROL_FRACTION = 0.02
 """A file with a larger fraction of control bytes counts as binary."""
 _SAMPLE_BYTES = 65_536
+_GUESSED = {
+    **dict.fromkeys(("gb18030", "gbk", "gb2312"), "gb18030"),
+    **dict.fromkeys(("big5", "big5hkscs", "cp950"), "big5hkscs"),
+    **dict.fromkeys(("cp932", "shift_jis"), "cp932"),
+    **{"euc_jp": "euc_jp", "cp949": "cp949", "euc_kr": "cp949", "cp1251": "cp1251"},
+}
+"""Encodings that a guess may name, each with the superset to read it in."""
+_MAX_CHAOS = 0.1
+_MIN_EXPECTED = 0.9
+"""Lowest fraction of the letters that must belong to the encoding's script."""
 
 
 def read_text(data: bytes, name: str, encoding: str | None) -> Extract:
-    """Return the text of a file with marks in place of encoded files; see `decode` and `replace_embedded`."""
-    return replace_embedded(decode(data, name=name, encoding=encoding))
+    """Return the text of a file with marks in place of encoded files; see `decode_noticed` and `replace_embedded`."""
+    text, notices = decode_noticed(data, name, encoding)
+    extract = replace_embedded(text)
+    return Extract(extract.text, (*notices, *extract.notices))
+
+
+def decode_noticed(data: bytes, name: str, encoding: str | None) -> tuple[str, tuple[Notice, ...]]:
+    """Decode a file whose encoding may have to be guessed; a guess comes with a notice that names it.
+
+    Raises InputError as `decode` does, and if no guess is clear.
+    """
+    try:
+        return decode(data, name=name, encoding=encoding), ()
+    except InputError:
+        guessed = None if encoding is not None or _looks_binary(data) else guess_encoding(data)
+        if guessed is None:
+            raise
+    message = (
+        f"the encoding is not declared; read as {guessed}, a guess: name another one with --encoding if words are wrong"
+    )
+    return decode(data, name=name, encoding=guessed), (Notice("encoding", message),)
+
+
+def guess_encoding(data: bytes) -> str | None:
+    """Return the encoding of text in an East Asian or Cyrillic encoding; None if none is clear.
+
+    charset-normalizer recognises these reliably, also in a line of text. Western encodings differ in few letters and are
+    often confused, so they are never guessed: a wrong guess would put wrong words on every page.
+    """
+    if any(data.startswith(mark) for mark, _ in BYTE_ORDER_MARKS):
+        return None
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:_SAMPLE_BYTES]).best()
+    if best is None or best.encoding not in _GUESSED or best.chaos > _MAX_CHAOS:
+        return None
+    guessed = _GUESSED[best.encoding]
+    try:
+        text = data.decode(guessed)
+    except UnicodeDecodeError:
+        return None
+    letters = [character for character in text if ord(character) > 0x7F and character.isalpha()]
+    expected = sum(_is_expected(character, guessed) for character in letters)
+    return guessed if letters and expected >= len(letters) * _MIN_EXPECTED else None
+
+
+def _is_expected(character: str, encoding: str) -> bool:
+    """Return whether a letter belongs to the script of an encoding. Half-width kana are typical of a wrong guess."""
+    if encoding == "cp1251":
+        return "\u0400" <= character <= "\u04ff"
+    return "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3"
 
 
 def decode(data: bytes, *, name: str, encoding: str | None = None) -> str:

@@ -1,0 +1,1 @@
+"""Web pages: visible text, formulas, and what is hidden."""
