@@ -13,6 +13,7 @@ from seer.cli.command import AsJson
 from seer.cli.options import (
     BaseUrl,
     Device,
+    Encoding,
     Engine,
     EngineArgs,
     Font,
@@ -54,6 +55,7 @@ def ask(
     device: Device = "auto",
     style: Style = "seer",
     font: Font = None,
+    encoding: Encoding = None,
     pages: Pages = None,
     reflow: Reflow = False,
     ocr: Ocr = "auto",
@@ -95,7 +97,7 @@ def ask(
     gold = _page_numbers(gold_pages)
     chosen = build_selector(selector, gold=(lambda document, question: gold) if gold else None)
     # All options have been checked: only now are documents read and a model loaded.
-    reading: dict[str, Any] = {"pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
+    reading: dict[str, Any] = {"encoding": encoding, "pages": pages, "reflow": reflow, "ocr": ocr, "password": password}
     reading["changes"] = style_changes(None, font)
     document = combine([load(path, style, **reading) for path in expand_paths(paths)])
     print_warnings(document)

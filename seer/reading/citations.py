@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from seer.rendering.regions import regions_of
 from seer.schema import Citation, Document, Excerpt
@@ -19,6 +19,8 @@ MAX_SHORT_ANSWER = 160
 FUZZY_THRESHOLD = 90.0
 """Lowest similarity of a match: rapidfuzz's partial ratio, from 0 to 100."""
 _QUOTES = re.compile(r"\"([^\"\n]{4,400})\"|“([^”\n]{4,400})”|「([^」\n]{2,400})」|«([^»\n]{4,400})»")
+_IGNORED = frozenset("\"'“”‘’‚„‹›«»`´\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")
+"""Quotation marks, and characters that are not seen: soft hyphens, joiners and marks of direction."""
 
 Span = tuple[int, int]
 
@@ -91,7 +93,7 @@ def locate(quote: str, excerpts: Sequence[Excerpt]) -> Span | None:
     for source, text, offsets in normalised:
         at = _find(text, needle)
         if at >= 0:
-            return source.start + offsets[at], source.start + offsets[at + len(needle) - 1] + 1
+            return source.start + offsets[at], source.start + _end(source, offsets[at + len(needle) - 1])
     return _locate_similar(needle, normalised) if len(needle) >= 12 else None
 
 
@@ -111,11 +113,19 @@ def _joined(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
 
 
 def _find(text: str, quote: str) -> int:
-    """The first place of a quote that does not cut a number in two, as 42 does in 1942; -1 if there is none."""
+    """The first place of a quote that cuts neither a number in two, as 42 does in 1942, nor a letter from its accent.
+
+    -1 if there is none.
+    """
     at = text.find(quote)
-    while at >= 0 and (_splits_number(text, at) or _splits_number(text, at + len(quote))):
+    while at >= 0 and any(_splits(text, edge) for edge in (at, at + len(quote))):
         at = text.find(quote, at + 1)
     return at
+
+
+def _splits(text: str, at: int) -> bool:
+    """Whether the place lies inside a number, or between a letter and its combining marks."""
+    return _splits_number(text, at) or bool(unicodedata.combining(text[at : at + 1] or " "))
 
 
 def _splits_number(text: str, at: int) -> bool:
@@ -135,12 +145,32 @@ def _locate_similar(needle: str, normalised: Sequence[tuple[Excerpt, str, list[i
         # In a source shorter than the quote, rapidfuzz matches the source against a part of the quote.
         if match.src_end - match.src_start < len(needle) * FUZZY_THRESHOLD / 100:
             continue
-        if _splits_number(text, match.dest_start) or _splits_number(text, match.dest_end):
+        if _splits(text, match.dest_start) or _splits(text, match.dest_end):
             continue
         if match.dest_end > match.dest_start and (best is None or match.score > best[0]):
-            start, end = offsets[match.dest_start], offsets[match.dest_end - 1] + 1
+            start, end = offsets[match.dest_start], _end(source, offsets[match.dest_end - 1])
             best = (match.score, source.start + start, source.start + end)
     return None if best is None else best[1:]
+
+
+def _end(source: Excerpt, last: int) -> int:
+    """The end of a match whose last character is at `last` of the source, its combining marks included."""
+    end = last + 1
+    while end < len(source.text) and unicodedata.combining(source.text[end]):
+        end += 1
+    return end
+
+
+def _clusters(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each character with its combining marks, and its offset."""
+    if text.isascii():
+        yield from enumerate(text)
+        return
+    start = 0
+    for offset in range(1, len(text) + 1):
+        if offset == len(text) or not unicodedata.combining(text[offset]):
+            yield start, text[start:offset]
+            start = offset
 
 
 def _digits(text: str) -> str:
@@ -148,17 +178,21 @@ def _digits(text: str) -> str:
 
 
 def _normalised(text: str) -> tuple[str, list[int]]:
-    """Text without differences of case, width, space and quotation marks, and the source offset of each character."""
+    """Text without differences of case, width, composition, space, quotation marks and invisible characters, and the
+    source offset of each character.
+
+    Letters with accents are decomposed, so that one character and a letter with a combining mark are the same.
+    """
     characters: list[str] = []
     offsets: list[int] = []
-    for offset, character in enumerate(text):
+    for offset, cluster in _clusters(text):
         # One character may become several, e.g. a ligature; all of them keep its offset.
-        for plain in unicodedata.normalize("NFKC", character).casefold():
+        for plain in unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", cluster).casefold()):
             if plain.isspace():
                 if characters and characters[-1] != " ":
                     characters.append(" ")
                     offsets.append(offset)
-            elif plain not in "\"'“”‘’`\u00ad\u200b\u2060":
+            elif plain not in _IGNORED:
                 characters.append(plain)
                 offsets.append(offset)
     while characters and characters[-1] == " ":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from seer.schema import Document
 from seer.selection.ranking import rank_by
@@ -11,8 +12,13 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
 
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+
+
 def words(text: str) -> list[str]:
     """Return the words and numbers of a text in lower case; jieba splits runs of Chinese or Japanese."""
+    # One spelling for composed and decomposed accents, ligatures and full-width letters; soft hyphens are not seen.
+    text = unicodedata.normalize("NFKC", text.translate(_INVISIBLE))
     runs = _RUN.findall(text.lower())
     if not _CJK.search(text):
         return runs

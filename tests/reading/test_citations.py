@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from seer.reading.citations import find_citations, locate
 from seer.rendering import render_text
 from seer.schema import Document, Excerpt
+from seer.selection.lexical import words
 
 DOCUMENT = make_document(
     ["Alpha cost 1,204 euros in 1999.\n", "“Beta”  was\nbuilt by Dr. Grey; nobody asked why it leaned.\n"]
@@ -132,3 +133,35 @@ def test_locate_finds_a_single_letter_only_as_it_is_written():
     excerpt = Excerpt(page=1, start=10, text="see a dog")
     assert locate("a", [excerpt]) == (14, 15)
     assert locate("A", [excerpt]) is None
+
+
+# ── One letter, several spellings ────────────────────────────────────────────────────────────────
+
+SPELLINGS = [
+    ("Café Noir", "Cafe\u0301 Noir"),
+    ("Île Saint-Louis", "I\u0302le Saint-Louis"),
+    ("in Zürich", "in Zu\u0308rich"),
+    ("Việt Nam", "Vie\u0323\u0302t Nam"),
+    ("the final office", "the ﬁnal oﬃce"),
+    ("Total 42", "Ｔｏｔａｌ　４２"),
+    ("cooperate today", "co\u00adoperate to\u200bday"),
+    ("“Straße” closed", "»STRASSE« closed"),
+    ("각하 말했다", "\u1100\u1161\u11a8\u1112\u1161 말했다"),
+]
+
+
+@pytest.mark.parametrize(("quote", "source"), [*SPELLINGS, *((b, a) for a, b in SPELLINGS)])
+def test_locate_finds_other_spellings_of_the_same_letters(quote, source):
+    before, after = "We met there. ", " It was late."
+    excerpt = Excerpt(page=1, start=7, text=before + source + after)
+    start, end = locate(quote, [excerpt])
+    assert excerpt.text[start - 7 : end - 7].strip("“”»«") == source.strip("“”»«")
+
+
+@pytest.mark.parametrize("quote", ["Cafe", "the Cafe", "e Noir", "\u0301 Noir"])
+def test_locate_never_separates_a_letter_from_its_accent(quote):
+    assert locate(quote, [Excerpt(page=1, start=0, text="We met at the Cafe\u0301 Noir on Monday.")]) is None
+
+
+def test_words_are_equal_in_every_spelling():
+    assert words("Cafe\u0301 ﬁnal Ｔｏｔａｌ co\u00adoperate") == words("Café final Total cooperate")

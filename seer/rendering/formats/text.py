@@ -34,6 +34,8 @@ _GUESSED = {
 _MAX_CHAOS = 0.1
 _MIN_EXPECTED = 0.9
 """Lowest fraction of the letters that must belong to the encoding's script."""
+_MIN_LETTERS = 6
+"""Letters beyond ASCII below which nothing is guessed."""
 
 
 def read_text(data: bytes, name: str, encoding: str | None) -> Extract:
@@ -80,7 +82,7 @@ def guess_encoding(data: bytes) -> str | None:
         return None
     letters = [character for character in text if ord(character) > 0x7F and character.isalpha()]
     expected = sum(_is_expected(character, guessed) for character in letters)
-    return guessed if letters and expected >= len(letters) * _MIN_EXPECTED else None
+    return guessed if len(letters) >= _MIN_LETTERS and expected >= len(letters) * _MIN_EXPECTED else None
 
 
 def _is_expected(character: str, encoding: str) -> bool:
