@@ -36,8 +36,9 @@ from seer.miniature.parse import parse_document
 from seer.protocol.call import parse_call_text
 from seer.protocol.literals import CHAT_LITERALS, neutralise
 from seer.rendering import STYLES, load
-from seer.rendering.formats.docx import MAX_XML_BYTES, read_docx
 from seer.rendering.formats.markup.html import html_text
+from seer.rendering.formats.office.docx import read_docx
+from seer.rendering.formats.office.package import MAX_XML_BYTES
 from seer.rendering.formats.pageranges import parse_pages
 from seer.rendering.formats.sniff import sniff
 from seer.rendering.layout.fonts import load_chain

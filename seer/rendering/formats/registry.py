@@ -43,6 +43,6 @@ FORMATS: Mapping[str, Format] = {
     "image": Format("an image", _IMAGE_EXTENSIONS),
     "text": Format("text", (), "seer.rendering.formats.text:read_text"),
     "html": Format("a web page", (), "seer.rendering.formats.markup.html:read_html"),
-    "docx": Format("a Word file", (".docx",), "seer.rendering.formats.docx:read_docx"),
+    "docx": Format("a Word file", (".docx",), "seer.rendering.formats.office.docx:read_docx"),
 }
 """Every format by its name."""

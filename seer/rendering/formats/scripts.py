@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import re
+
 _RAISED = str.maketrans("0123456789+-−=()n i".replace(" ", ""), "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿⁱ")
 _LOWERED = str.maketrans("0123456789+-−=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")
 _PLAIN = frozenset({"st", "nd", "rd", "th", "er", "re", "e", "è", "o", "a", "ª", "º", "me", "TM", "SM", "(TM)", "(R)"})
@@ -20,6 +22,16 @@ def raised(text: str) -> str:
 def lowered(text: str) -> str:
     """Return a subscript: in subscript characters if they exist, else after `_`."""
     return _script(text, _LOWERED, "_")
+
+
+def grouped(text: str) -> str:
+    """Return a part of a formula in brackets, unless it is one number or word, or has brackets."""
+    return text if re.fullmatch(r"[\w.,]*|\([^()]*\)", text) else f"({text})"
+
+
+def script_base(text: str) -> str:
+    """Return what a script belongs to, in brackets if it holds an operator."""
+    return f"({text})" if re.search(r"[-+−=/ ]", text) and not re.fullmatch(r"\([^()]*\)", text) else text
 
 
 def _script(text: str, table: dict[int, int], mark: str) -> str:

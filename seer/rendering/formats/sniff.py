@@ -15,7 +15,7 @@ import zipfile
 from pathlib import PurePath
 
 from seer.errors import InputError
-from seer.rendering.formats.docx import BROKEN_ZIP
+from seer.rendering.formats.office.package import BROKEN_ZIP
 from seer.rendering.formats.registry import FORMATS
 from seer.rendering.formats.text import BYTE_ORDER_MARKS
 from seer.schema import DocumentWarning

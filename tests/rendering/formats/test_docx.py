@@ -6,7 +6,7 @@ import pytest
 
 from seer.errors import InputError
 from seer.rendering import load
-from seer.rendering.formats import docx
+from seer.rendering.formats.office import package
 from tests.rendering.makers import WORD, make_docx, write_file
 
 
@@ -35,7 +35,7 @@ def test_load_docx_nested_table_appears_once(tmp_path):
 
 
 def test_load_rejects_hostile_docx(tmp_path, monkeypatch):
-    monkeypatch.setattr(docx, "MAX_XML_BYTES", 1 << 20)
+    monkeypatch.setattr(package, "MAX_XML_BYTES", 1 << 20)
     for body, message in (
         ("<a>" + " " * (2 << 20) + "</a>", "unpacks to more than 1 MB"),
         ('<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>', "document type"),

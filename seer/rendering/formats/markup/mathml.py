@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from html import unescape
 
-from seer.rendering.formats.scripts import lowered, raised
+from seer.rendering.formats.scripts import grouped, lowered, raised, script_base
 
 _TOKEN = re.compile(r"<!--.*?(?:-->|\Z)|<(/?)(?:\w{1,20}:)?([a-zA-Z][\w-]*)([^>]*)>|([^<]+)|<", re.DOTALL)
 _MAX_DEPTH = 60
@@ -63,19 +63,19 @@ def _linear(node: _Node | str) -> str:
         return ""
     parts = [_linear(child) for child in node.children]
     if tag == "mfrac" and len(parts) == 2:
-        return f"{_grouped(parts[0])}/{_grouped(parts[1])}"
+        return f"{grouped(parts[0])}/{grouped(parts[1])}"
     if tag == "msqrt":
-        return "√" + _grouped("".join(parts))
+        return "√" + grouped("".join(parts))
     if tag == "mroot" and len(parts) == 2:
-        return raised(parts[1]) + "√" + _grouped(parts[0])
+        return raised(parts[1]) + "√" + grouped(parts[0])
     if tag == "msup" and len(parts) == 2:
-        return _base(parts[0]) + raised(parts[1])
+        return script_base(parts[0]) + raised(parts[1])
     if tag in ("msub", "munder") and len(parts) == 2:
-        return _base(parts[0]) + lowered(parts[1])
+        return script_base(parts[0]) + lowered(parts[1])
     if tag in ("msubsup", "munderover") and len(parts) == 3:
-        return _base(parts[0]) + lowered(parts[1]) + raised(parts[2])
+        return script_base(parts[0]) + lowered(parts[1]) + raised(parts[2])
     if tag == "mover" and len(parts) == 2:
-        return _base(parts[0]) + raised(parts[1])
+        return script_base(parts[0]) + raised(parts[1])
     if tag == "mfenced":
         return f"({', '.join(parts)})"
     if tag == "mtr":
@@ -87,13 +87,3 @@ def _linear(node: _Node | str) -> str:
     if tag == "mspace":
         return " "
     return "".join(parts)
-
-
-def _grouped(text: str) -> str:
-    """Return text in brackets if it is more than one number or letter sequence."""
-    return text if re.fullmatch(r"[\w.,]*|\(.*\)", text) else f"({text})"
-
-
-def _base(text: str) -> str:
-    """Return the base of a script, in brackets if it holds an operator."""
-    return text if not re.search(r"[-+−=/ ]", text) or re.fullmatch(r"\(.*\)", text) else f"({text})"

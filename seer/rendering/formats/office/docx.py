@@ -1,0 +1,344 @@
+"""Extract the text of Word documents (.docx): headers, paragraphs with their numbers, tables, notes, comments, footers.
+
+    extract = read_docx(data, name, None)
+
+Paragraphs end with a newline, table cells are separated by tabs. Text is that of the final version: deleted and moved text
+of tracked changes is left out. A note has a mark in the text and follows it at the end; a comment stands at its place in
+brackets. Hidden text, drawings and formulas without a text form are left out with a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from seer.rendering.formats.extract import Extract, Notice
+from seer.rendering.formats.office.numbering import Numbering
+from seer.rendering.formats.office.omml import linear_equation
+from seer.rendering.formats.office.package import Element, Package, attribute, child, open_package, tag_of
+from seer.rendering.formats.office.symbols import symbol
+from seer.rendering.formats.scripts import lowered, raised
+
+_LEFT_OUT = {
+    # Deleted or moved text, properties, field codes, and the fallback copy of content that newer Word versions store twice.
+    *("w:del", "w:moveFrom", "w:pPr", "w:rPr", "w:tblPr", "w:trPr", "w:tcPr", "w:sectPr", "w:sdtPr", "w:instrText"),
+    *("w:delText", "w:delInstrText", "mc:Fallback", "w:tblGrid"),
+}
+_MAX_NOTICES = 50
+_MAX_COLUMNS = 200
+
+
+def read_docx(data: bytes, name: str, encoding: str | None) -> Extract:
+    """Return the text of a .docx file; `name` appears in error messages. `encoding` is not used: the XML declares its own.
+
+    Raises InputError if the file is damaged or encrypted, unpacks to more than MAX_XML_BYTES, holds a document type,
+    or nests its XML too deeply.
+    """
+    with open_package(data, name) as package:
+        return _Reader(package).extract()
+
+
+@dataclass
+class _Text:
+    """A piece of text that is being built, and the notices at places in it."""
+
+    parts: list[str] = field(default_factory=list)
+    length: int = 0
+    notices: list[Notice] = field(default_factory=list)
+    script: str = ""
+    """"superscript" or "subscript" while runs of one are collected."""
+    pending: list[str] = field(default_factory=list)
+    boxes: list[_Text] = field(default_factory=list)
+    """Text boxes of the current paragraph; they follow it."""
+
+    def write(self, text: str, script: str = "") -> None:
+        """Append text; adjacent runs of one script form one super- or subscript."""
+        if script != self.script:
+            self.end_script()
+            self.script = script
+        if script:
+            self.pending.append(text)
+        else:
+            self._append(text)
+
+    def end_script(self) -> None:
+        """Append the super- or subscript that is being collected."""
+        if self.pending:
+            text, self.pending = "".join(self.pending), []
+            self._append(raised(text) if self.script == "superscript" else lowered(text))
+        self.script = ""
+
+    def notice(self, kind: str, message: str) -> None:
+        """Add a notice at the current place."""
+        self.notices.append(Notice(kind, message, self.length))
+
+    def add(self, other: _Text) -> None:
+        """Append another text with its notices."""
+        self.end_script()
+        other.end_script()
+        for one in other.notices:
+            self.notices.append(Notice(one.kind, one.message, self.length + (one.offset or 0)))
+        self._append("".join(other.parts))
+
+    def _append(self, text: str) -> None:
+        self.parts.append(text)
+        self.length += len(text)
+
+    def __str__(self) -> str:
+        self.end_script()
+        return "".join(self.parts)
+
+
+class _Reader:
+    """Reads one document."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._main = package.main_part()
+        self._numbering = Numbering(self._first("numbering"), self._first("styles"))
+        self._notes: dict[tuple[str, str], Element] = {}
+        for kind, tag in (("footnotes", "w:footnote"), ("endnotes", "w:endnote")):
+            root = self._first(kind)
+            for note in root if root is not None else ():
+                # Separators between text and notes have a type.
+                if tag_of(note) == tag and attribute(note, "type") in ("", "normal"):
+                    self._notes[tag, attribute(note, "id")] = note
+        comments = self._first("comments")
+        self._comments = (
+            {attribute(one, "id"): one for one in comments if tag_of(one) == "w:comment"}
+            if comments is not None
+            else {}
+        )
+        self._marks: dict[tuple[str, str], int] = {}
+        """Number of each note that the text has referred to, in order."""
+
+    def extract(self) -> Extract:
+        """Return the text of the whole document."""
+        out = _Text()
+        root = self._package.read(self._main)
+        self._margins("header", out)
+        if root is not None:
+            self._blocks(root, out)
+        self._write_notes(out)
+        self._margins("footer", out)
+        text = str(out)
+        if not text.strip():
+            return Extract("", ())
+        last = max(0, len(text) - 1)
+        notices = [Notice(one.kind, one.message, min(one.offset or 0, last)) for one in out.notices[:_MAX_NOTICES]]
+        if len(out.notices) > _MAX_NOTICES:
+            notices.append(Notice("drawing", f"{len(out.notices) - _MAX_NOTICES} more parts of this file are left out"))
+        return Extract(text, tuple(notices))
+
+    def _first(self, kind: str) -> Element | None:
+        found = self._package.related(self._main, kind)
+        return self._package.read(found[0]) if found else None
+
+    def _margins(self, kind: str, out: _Text) -> None:
+        """Write every distinct header or footer once."""
+        seen = set()
+        for part in self._package.related(self._main, kind):
+            root = self._package.read(part)
+            if root is None:
+                continue
+            margin = _Text()
+            self._blocks(root, margin)
+            text = str(margin)
+            if text.strip() and text not in seen:
+                seen.add(text)
+                out.add(margin)
+
+    def _write_notes(self, out: _Text) -> None:
+        """Write the notes that the text refers to, in that order, and then those without a reference."""
+        # A note may refer to another note, so the list can grow while it is written.
+        written = 0
+        while written < len(self._marks):
+            key = list(self._marks)[written]
+            written += 1
+            note = _Text()
+            self._blocks(self._notes[key], note)
+            out.write(f"[{written}] {str(note).strip()}\n")
+        for key, element in self._notes.items():
+            if key not in self._marks:
+                self._blocks(element, out)
+
+    # ── Blocks ───────────────────────────────────────────────────────────────────────────────────
+
+    def _blocks(self, parent: Element, out: _Text) -> None:
+        """Write the paragraphs and tables below an element, in document order."""
+        for element in parent:
+            tag = tag_of(element)
+            if tag == "w:p":
+                self._paragraph(element, out)
+            elif tag == "w:tbl":
+                self._table(element, out)
+            elif tag == "w:altChunk":
+                out.notice("drawing", "an embedded document is left out")
+            elif tag == "m:oMath":
+                self._equation(element, out)
+            elif tag not in _LEFT_OUT:
+                self._blocks(element, out)
+
+    def _paragraph(self, element: Element, out: _Text) -> None:
+        inner = _Text()
+        number = self._numbering.number(element)
+        self._runs(element, inner)
+        inner.end_script()
+        if number:
+            out.write(f"{number} ")
+        boxes, inner.boxes = inner.boxes, []
+        out.add(inner)
+        out.write("\n")
+        for box in boxes:
+            out.add(box)
+
+    def _table(self, table: Element, out: _Text) -> None:
+        """Write a table: a line for each row; cells separated by tabs, paragraphs within a cell by spaces."""
+        for row in _inside(table, "w:tr", "w:tbl"):
+            before = child(row, "w:trPr", "w:gridBefore")
+            cells = [""] * (0 if before is None else min(_MAX_COLUMNS, _count(before)))
+            line = _Text()
+            for cell in _inside(row, "w:tc", "w:tr"):
+                inner = _Text()
+                merged = child(cell, "w:tcPr", "w:vMerge")
+                # A cell that continues the one above it is part of that cell.
+                if merged is None or attribute(merged, "val") == "restart":
+                    self._blocks(cell, inner)
+                cells.append(" ".join(str(inner).split("\n")).strip())
+                line.notices += [Notice(one.kind, one.message, 0) for one in inner.notices]
+                span = child(cell, "w:tcPr", "w:gridSpan")
+                cells += [""] * (0 if span is None else min(_MAX_COLUMNS, _count(span)) - 1)
+            line.write("\t".join(cells) + "\n")
+            out.add(line)
+
+    # ── Text of a paragraph ──────────────────────────────────────────────────────────────────────
+
+    def _runs(self, parent: Element, out: _Text) -> None:
+        """Write the text below an element of a paragraph."""
+        for element in parent:
+            tag = tag_of(element)
+            if tag == "w:r":
+                self._run(element, out)
+            elif tag in ("m:oMath", "m:oMathPara"):
+                self._equation(element, out)
+            elif tag == "w:p":  # inside a shape that older versions wrote
+                self._paragraph(element, out)
+            elif tag == "w:t":
+                out.write(element.text or "")
+            elif tag not in _LEFT_OUT:
+                self._runs(element, out)
+
+    def _run(self, run: Element, out: _Text) -> None:
+        properties = child(run, "w:rPr")
+        if _is_on(child(properties, "w:vanish")):
+            words = " ".join(_plain(run).split())
+            if words:
+                out.notice("hidden-text", f"hidden text is left out: “{words[:60]}{'…' if len(words) > 60 else ''}”")
+            return
+        align = child(properties, "w:vertAlign")
+        script = "" if align is None else attribute(align, "val")
+        script = script if script in ("superscript", "subscript") else ""
+        self._content(run, out, script)
+
+    def _content(self, run: Element, out: _Text, script: str) -> None:
+        """Write the content of a run."""
+        for element in run:
+            tag = tag_of(element)
+            if tag == "w:t":
+                out.write(element.text or "", script)
+            elif tag in ("w:tab", "w:ptab"):
+                out.write("\t")
+            elif tag in ("w:br", "w:cr"):
+                out.write("\n")
+            elif tag == "w:noBreakHyphen":
+                out.write("\u2011")
+            elif tag == "w:sym":
+                self._symbol(element, out)
+            elif tag in ("w:footnoteReference", "w:endnoteReference"):
+                self._note_mark(tag.removesuffix("Reference"), attribute(element, "id"), out)
+            elif tag == "w:commentReference":
+                self._comment(attribute(element, "id"), out)
+            elif tag in ("w:drawing", "w:pict", "w:object"):
+                self._drawing(element, out)
+            elif tag in ("mc:AlternateContent", "mc:Choice"):
+                self._content(element, out, script)
+            elif tag not in _LEFT_OUT:
+                self._runs(element, out)
+
+    def _symbol(self, element: Element, out: _Text) -> None:
+        font, code = attribute(element, "font"), attribute(element, "char")
+        try:
+            found = symbol(font, int(code, 16))
+        except ValueError:
+            found = None
+        if found is None:
+            out.notice("drawing", f"a symbol has no known character: code {code[:8]} of the font {font[:40]}")
+        out.write(found or "□")
+
+    def _note_mark(self, kind: str, identity: str, out: _Text) -> None:
+        key = (kind, identity)
+        if key in self._notes:
+            out.write(f"[{self._marks.setdefault(key, len(self._marks) + 1)}]")
+
+    def _comment(self, identity: str, out: _Text) -> None:
+        # Each comment is written once, and one that refers to itself ends.
+        comment = self._comments.pop(identity, None)
+        if comment is not None:
+            inner = _Text()
+            self._blocks(comment, inner)
+            author = attribute(comment, "author")
+            out.write(f" [comment{f' by {author}' if author else ''}: {' '.join(str(inner).split())}]")
+
+    def _equation(self, element: Element, out: _Text) -> None:
+        formula = " ".join(linear_equation(element).split())
+        if formula:
+            out.write(formula)
+        else:
+            out.notice("formula", "a formula has no text and is left out")
+
+    def _drawing(self, element: Element, out: _Text) -> None:
+        """Write a text box after its paragraph; of a picture, write the description that its author gave."""
+        boxes = list(_inside(element, "w:txbxContent", "mc:Fallback"))
+        for box in boxes:
+            inner = _Text()
+            self._blocks(box, inner)
+            out.boxes.append(inner)
+        if boxes:
+            return
+        described = next(_inside(element, "wp:docPr", "mc:Fallback"), None)
+        alternative = "" if described is None else " ".join(attribute(described, "descr").split())
+        if alternative:
+            out.write(f"[picture: {alternative}]")
+        what = "an embedded object" if tag_of(element) == "w:object" else "a picture"
+        out.notice(
+            "drawing", f"{what} is left out" + (f"; its description is “{alternative[:60]}”" if alternative else "")
+        )
+
+
+def _inside(parent: Element, tag: str, barrier: str) -> Iterator[Element]:
+    """Yield the nearest descendants with a tag, also those inside wrappers such as content controls.
+
+    Neither what lies inside one of them nor inside an element with the tag `barrier` is searched.
+    """
+    for element in parent:
+        name = tag_of(element)
+        if name == tag:
+            yield element
+        elif name != barrier:
+            yield from _inside(element, tag, barrier)
+
+
+def _plain(element: Element) -> str:
+    """Return all text below an element."""
+    return "".join(one.text or "" for one in element.iter() if tag_of(one) == "w:t")
+
+
+def _is_on(element: Element | None) -> bool:
+    """Return whether a switch of the properties is on."""
+    return element is not None and attribute(element, "val") not in ("0", "false", "off")
+
+
+def _count(element: Element) -> int:
+    """Return the number that an element holds, at least 1."""
+    value = attribute(element, "val")
+    return max(1, int(value)) if value.isdecimal() and len(value) < 6 else 1
