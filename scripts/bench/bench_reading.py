@@ -9,6 +9,8 @@
    style `paper`, each task has the newline mode of its benchmark.
 4. Pages and vision tokens of the same records in style `paper`, compared with the paper's.
 
+5. Tokens and containment of passages in place of whole pages (`passages.py`).
+
 Prints tables and, as the last line, JSON. Without LongBench records the keys of 3 and 4 are null.
 """
 
@@ -52,6 +54,9 @@ def main() -> None:
     result |= bench_stages(repeats=3 if options.quick else 9)
     result |= bench_encoding(100 if options.quick else 1000)
     result |= bench_compression(options.data, QUICK_RECORDS if options.quick else None)
+    from passages import bench_passages
+
+    result |= bench_passages(options.data, QUICK_RECORDS if options.quick else None, MEAN_PAGES)
     result |= bench_pages(options.data, QUICK_RECORDS if options.quick else None)
     print(json.dumps(result))
 

@@ -47,7 +47,9 @@ SystemOption = Annotated[
 ]
 Selector = Annotated[
     str,
-    typer.Option(help="How pages are selected: model, model+bm25, bm25, dense, hybrid, first, random, all, oracle."),
+    typer.Option(
+        help="How pages are selected: model, model+bm25, bm25, dense, hybrid, first, random, all, passages, oracle."
+    ),
 ]
 Policy = Annotated[
     list[str] | None,

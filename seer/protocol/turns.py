@@ -190,6 +190,9 @@ def _check_order(turns: Sequence[Turn]) -> None:
         previous = "observation, think" if (previous, turn.kind) == ("observation", "think") else turn.kind
 
 
+GAP_MARK = " […] "
+"""Mark between two excerpts of one page whose text does not adjoin."""
+
 # ── Observations ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -208,7 +211,15 @@ def observation_without_text(pages: Sequence[int]) -> Turn:
 
 
 def render_observation(turn: Turn) -> str:
-    """Return the text of an observation turn: one labelled line of text per excerpt, or the turn's own text."""
-    if not turn.excerpts:
-        return turn.text
-    return "\n".join(f"Text from image {excerpt.page}: {excerpt.text}" for excerpt in turn.excerpts)
+    """Return the text of an observation turn: a labelled text for each run of excerpts of one page, or the turn's own text.
+
+    Consecutive excerpts of one page share a label, and a mark shows where text between them is left out.
+    """
+    parts = [turn.text] if not turn.excerpts else []
+    for n, excerpt in enumerate(turn.excerpts):
+        previous = turn.excerpts[n - 1] if n else None
+        if previous is None or previous.page != excerpt.page:
+            parts.append(f"{chr(10) if n else ''}Text from image {excerpt.page}: {excerpt.text}")
+        else:
+            parts.append(excerpt.text if previous.end == excerpt.start else f"{GAP_MARK}{excerpt.text}")
+    return "".join(parts)

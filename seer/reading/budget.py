@@ -15,7 +15,8 @@ from seer.protocol.encoding import Encoded, Encoder
 from seer.protocol.turns import observation, observation_without_text, render_observation
 from seer.reading.policy import Mode, choose_mode
 from seer.reading.state import ReadingState
-from seer.schema import LossClass, Turn, Usage
+from seer.schema import Excerpt, LossClass, Turn, Usage
+from seer.selection.passages import estimate_tokens, observed_tokens
 
 # ── The conversation so far ──────────────────────────────────────────────────────────────────────
 
@@ -74,7 +75,7 @@ def gate_mode(state: ReadingState, chosen: tuple[int, ...] | None) -> Mode:
         # The longest call names the highest page numbers. Any single page must fit, since the model may select it.
         last = every[-min(state.policy.max_pages or len(every), len(every)) :]
         call = max(call_tokens(encoder, last), state.policy.max_call_tokens)
-        needed = max(observation_tokens(state, encoder, pages) for pages in [(), *((number,) for number in every)])
+        needed = max(_most_tokens(state, encoder, pages) for pages in [(), *((number,) for number in every)])
     state.max_prompt_tokens = state.full_text_tokens
     return choose_mode(state.full_text_tokens, visual, call, needed)
 
@@ -96,8 +97,42 @@ def call_tokens(encoder: Encoder, pages: Sequence[int]) -> int:
 
 def observation_tokens(state: ReadingState, encoder: Encoder, pages: Sequence[int]) -> int:
     """Tokens that the observation of these pages adds to a prompt, under the state's policy."""
-    turn = observation(state.page_excerpts(pages)) if state.policy.retrieve else observation_without_text(pages)
-    return 1 + _rendered_tokens(encoder, turn)  # one for the observation marker
+    if not state.policy.retrieve:
+        return 1 + _rendered_tokens(encoder, observation_without_text(pages))
+    passages = passage_excerpts(state, pages)
+    turn = observation(state.page_excerpts(pages) if passages is None else passages)
+    tokens = _rendered_tokens(encoder, turn)
+    limit = state.policy.max_retrieved_tokens
+    # Pages that are retrieved because no passage matches are trimmed to the policy's limit.
+    if state.policy.retrieves_passages and limit is not None:
+        tokens = min(tokens, max(limit, _rendered_tokens(encoder, observation(()))))
+    return 1 + tokens  # one for the observation marker
+
+
+def _most_tokens(state: ReadingState, encoder: Encoder, pages: Sequence[int]) -> int:
+    """Most tokens that the observation of these pages adds, without choosing passages on every page of the document."""
+    if not state.policy.retrieves_passages:
+        return observation_tokens(state, encoder, pages)
+    whole = 1 + _rendered_tokens(encoder, observation(state.page_excerpts(pages)))
+    return min(whole, 1 + state.policy.max_passage_tokens) if state.passages.matches(pages) else whole
+
+
+def passage_excerpts(
+    state: ReadingState, pages: Sequence[int], max_tokens: int | None = None
+) -> tuple[Excerpt, ...] | None:
+    """Return the passages of these pages; None if the policy retrieves pages or no passage matches the query.
+
+    Pages that fit as a whole are returned whole. `max_tokens` is the room in the prompt; the policy's limit holds as well.
+    An engine without a tokenizer counts by `estimate_tokens`.
+    """
+    if not state.policy.retrieves_passages or not pages or not state.passages.matches(pages):
+        return None
+    count = estimate_tokens if state.encoder is None else state.encoder.count_text
+    spent = sum(observed_tokens(turn.excerpts, count) for turn in state.turns if turn.kind == "observation")
+    room = max(0, state.policy.max_passage_tokens - spent)
+    room = room if max_tokens is None else min(room, max_tokens)
+    whole = state.page_excerpts(pages)
+    return whole if observed_tokens(whole, count) <= room else state.passages.choose(pages, room, count)
 
 
 def observation_budget(state: ReadingState) -> int | None:

@@ -29,16 +29,28 @@ from seer.protocol.control import CONTROL
 from seer.protocol.encoding import Encoder
 from seer.protocol.literals import neutralise
 from seer.protocol.turns import observation, observation_without_text
-from seer.reading.budget import fitting_pages, gate_mode, observation_budget, observation_fits, page_costs, usage_of
+from seer.reading.budget import (
+    fitting_pages,
+    gate_mode,
+    observation_budget,
+    observation_fits,
+    page_costs,
+    passage_excerpts,
+    usage_of,
+)
 from seer.reading.citations import find_citations
 from seer.reading.policy import ReadingPolicy, chunk_pages, fit_excerpts
 from seer.reading.state import OnStep, OnText, ReadingState
 from seer.schema import Answer, Document, Failure, Status, Turn
 from seer.selection.base import ModelPlusLexical, Selector
+from seer.selection.passages import PassagePages
 
 ReadingLoop = Generator[list[Request], list[Generation], Answer]
 _Pages = tuple[int, ...]
 _counter = itertools.count()
+
+TRIMMED = "trimmed_text"
+"""Deviation of an observation that does not carry the whole text of its pages."""
 
 NOT_ANSWERABLE = re.compile(
     r"^\W*(this question is |the question is |it is )?(not answerable|unanswerable|(can ?not|can't) be answered)\b"
@@ -71,9 +83,10 @@ def converse(
     if not document.pages:
         raise InputError(f"'{document.name}' has no pages to read; give a document with at least one page")
     session = f"{document.name}#{next(_counter)}"
-    state = ReadingState(
-        document, question, policy or ReadingPolicy(), engine, session, on_step, on_text, query or question
-    )
+    policy = policy or ReadingPolicy()
+    if isinstance(selector, PassagePages) and policy.retrieve:
+        policy = policy.model_copy(update={"retrieve": "passages"})
+    state = ReadingState(document, question, policy, engine, session, on_step, on_text, query or question)
     started = time.perf_counter()
     try:
         answer = yield from _converse(state, selector)
@@ -94,7 +107,7 @@ def converse(
 def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None) -> ReadingLoop:
     extender = selector if isinstance(selector, ModelPlusLexical) else None
     forced = None if isinstance(selector, ModelPlusLexical) else selector
-    chosen = forced.select(state.document, state.query, state.policy.selector_pages) if forced else None
+    chosen = _forced_pages(state, forced) if forced else None
     mode = state.policy.mode
     if mode == "auto":
         mode = gate_mode(state, chosen)
@@ -117,6 +130,16 @@ def _converse(state: ReadingState, selector: Selector | ModelPlusLexical | None)
         if answered:
             return _finish(state)
     return (yield from _answer(state))
+
+
+def _forced_pages(state: ReadingState, selector: Selector) -> _Pages:
+    """Return the pages of a selector. Those of `passages` hold the passages that the policy's tokens allow."""
+    if isinstance(selector, PassagePages):
+        every = tuple(page.number for page in state.document.pages)
+        excerpts = passage_excerpts(state, every)
+        if excerpts is not None:
+            return tuple(sorted({excerpt.page for excerpt in excerpts}))
+    return selector.select(state.document, state.query, state.policy.selector_pages)
 
 
 def _select_and_retrieve(
@@ -294,12 +317,15 @@ def _retrieve(state: ReadingState, pages: _Pages) -> None:
     if limit is not None:
         num_before = len({excerpt.page for excerpt in state.excerpts})
         pages = pages[: max(0, limit - num_before)]
-    excerpts = state.page_excerpts(pages)
+    whole = state.page_excerpts(pages)
     budget = observation_budget(state)
-    if budget is not None and state.encoder is not None:
-        excerpts = fit_excerpts(excerpts, budget, state.encoder.count_text, state.query)
+    excerpts = passage_excerpts(state, pages, budget)
+    if excerpts is None:
+        excerpts = whole
+        if budget is not None and state.encoder is not None:
+            excerpts = fit_excerpts(whole, budget, state.encoder.count_text, state.query)
     state.excerpts.extend(excerpts)
-    state.say(observation(excerpts))
+    state.say(observation(excerpts), deviations=() if excerpts == whole else (TRIMMED,))
 
 
 # ── Stage 3: reason ──────────────────────────────────────────────────────────────────────────────

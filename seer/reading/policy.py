@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seer.protocol.turns import observation, render_observation
 from seer.schema import Excerpt, Record
+from seer.selection.passages import PASSAGE_PAGES, PASSAGE_TOKENS
 
 Mode = Literal["select", "visual", "text", "auto"]
 
@@ -34,14 +35,18 @@ class ReadingPolicy(Record):
     """Most pages that the model may select in one round; None for no limit. The paper's trained model rarely selects more
     than three."""
     selector_pages: int = Field(2, ge=1)
-    """Pages that a selector other than the model returns. The paper's model selects 1.59 on average."""
-    retrieve: bool = True
-    """False: the observation names the selected pages without their text (the paper's A.4, k = 0)."""
+    """Pages that a selector other than the model returns. The paper's model selects 1.59 on average. With passages the
+    default is 3, since a further page then costs only a few tokens."""
+    retrieve: bool | Literal["pages", "passages", "task"] = True
+    """True or pages: the text of the selected pages. passages: the sentences of these pages that match the question best,
+    within `max_retrieved_tokens`. task: passages for questions, pages for other
+    tasks of a benchmark. False: the observation names the selected pages without their text (the paper's A.4, k = 0)."""
     max_retrieved_pages: int | None = Field(None, ge=1)
     """Most selected pages of one question whose text is retrieved, the first ones; the call keeps all of them. None for no
     limit. 1 is the reading of k = 1 in which the selection is free (`max_pages=1` is the other)."""
     max_retrieved_tokens: int | None = Field(None, ge=1)
-    """Most tokens of all observations of one question; `fit_excerpts` describes how they are trimmed."""
+    """Most tokens of all observations of one question; `fit_excerpts` describes how whole pages are trimmed. None means no
+    limit for pages and 1,000 tokens for passages."""
     constraint: Literal["grammar", "none"] = "grammar"
     """grammar: an engine that can constrain allows valid select calls only. none: the model writes its calls freely, so
     that invalid ones can be counted (the paper's measure)."""
@@ -59,6 +64,23 @@ class ReadingPolicy(Record):
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _select_more_pages_for_passages(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("retrieve") == "passages":
+            return {"selector_pages": PASSAGE_PAGES, **values}
+        return values
+
+    @property
+    def retrieves_passages(self) -> bool:
+        """Whether passages are retrieved. A question that belongs to no benchmark task is a question."""
+        return self.retrieve in ("passages", "task")
+
+    @property
+    def max_passage_tokens(self) -> int:
+        """Most tokens of the passages of one question."""
+        return self.max_retrieved_tokens or PASSAGE_TOKENS
 
 
 Count = Callable[[str], int]

@@ -16,6 +16,7 @@ from seer.protocol.encoding import Encoder
 from seer.reading.policy import ReadingPolicy
 from seer.reading.trace import step_of, with_added_pages
 from seer.schema import Document, Excerpt, Step, Turn
+from seer.selection.passages import PassageIndex
 
 OnStep = Callable[[Step], None]
 OnText = Callable[[str], None]
@@ -65,6 +66,11 @@ class ReadingState:
         Counted on first use, because it takes long for a long document and would delay the first request.
         """
         return 0 if self.encoder is None else len(self.encoder.encode([self.full_text_prompt()], {}))
+
+    @functools.cached_property
+    def passages(self) -> PassageIndex:
+        """The windows of the document, scored for the query; built on first use."""
+        return PassageIndex(self.document, self.query)
 
     # ── Turns and steps ──────────────────────────────────────────────────────────────────────────
 

@@ -130,7 +130,7 @@ class ModelPlusLexical:
         return tuple(sorted({*pages, best})) if shared >= self.min_overlap else pages
 
 
-SELECTORS = ("model", "model+bm25", "bm25", "dense", "hybrid", "first", "random", "all", "oracle")
+SELECTORS = ("model", "model+bm25", "bm25", "dense", "hybrid", "first", "random", "all", "oracle", "passages")
 
 
 def build_selector(
@@ -154,6 +154,10 @@ def build_selector(
     if name == "random":
         return RandomPages(seed)
     # These import their libraries here, because they are slow to import and the others need none.
+    if name == "passages":
+        from seer.selection.passages import PassagePages
+
+        return PassagePages()
     if name in ("bm25", "dense", "hybrid"):
         from seer.selection.lexical import BM25
 

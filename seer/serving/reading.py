@@ -20,6 +20,7 @@ from seer.reading.reader import read_one
 from seer.reading.state import OnStep
 from seer.rendering.collection import combine
 from seer.schema import Answer, Document
+from seer.selection.passages import PASSAGE_PAGES
 from seer.serving.chat import ChatRequest, Source
 from seer.serving.files import FileStore
 from seer.serving.settings import ServeSettings
@@ -122,12 +123,21 @@ class ReadingDesk:
 
 
 def chat_policy(policy: ReadingPolicy, chat: ChatRequest, settings: ServeSettings) -> ReadingPolicy:
-    """The server's policy with the options of a chat, within the server's limits."""
+    """The server's policy with the options of a chat, within the server's limits.
+
+    Raises InputError if the chat names a form of retrieval and its system retrieves no text.
+    """
     changes: dict[str, Any] = {
         name: value
-        for name in ("rounds", "max_pages", "max_retrieved_tokens")
+        for name in ("rounds", "max_pages", "max_retrieved_tokens", "retrieve")
         if (value := getattr(chat.options, name)) is not None
     }
+    if "retrieve" in changes and not policy.retrieve:
+        raise InputError(
+            f"retrieve={changes['retrieve']}: the system 'seer-k0' retrieves no text; use the system 'seer'"
+        )
+    if changes.get("retrieve") == "passages":
+        changes["selector_pages"] = max(policy.selector_pages, PASSAGE_PAGES)
     for name in ("temperature", "top_p", "seed"):
         if (value := getattr(chat, name)) is not None:
             changes[name] = value

@@ -38,7 +38,7 @@ class ServeSettings(Record):
     file_ttl_s: float = Field(24 * 3600.0, gt=0)
 
 
-ServedSelector = Literal["model", "bm25", "first", "all"]
+ServedSelector = Literal["model", "bm25", "first", "all", "passages"]
 """Selectors that a server offers. The others need gold pages or models that it does not load."""
 
 
@@ -51,6 +51,8 @@ class ChatOptions(Record):
     rounds: int | None = Field(None, ge=1, le=8)
     max_pages: int | None = Field(None, ge=1)
     max_retrieved_tokens: int | None = Field(None, ge=1)
+    retrieve: Literal["pages", "passages"] | None = None
+    """Text of whole pages, or only the passages that match the question."""
     selector: ServedSelector | None = None
     """How pages are selected."""
     pages: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from seer.schema import Answer, Document, NewlineMode
 
@@ -28,6 +28,8 @@ class Task:
     """How the pages of `context` show newlines, if the page style leaves that open as `paper` does."""
     chat: bool = True
     """False: where the whole text is read, the model continues it outside the chat template."""
+    retrieve: Literal["pages", "passages"] = "passages"
+    """What the reading policy `retrieve="task"` retrieves for this task."""
     prompt: str = ""
     """The whole prompt with the document in its place, for `seer.systems.prompted`."""
     document: Document | None = None

@@ -16,6 +16,7 @@ from seer.reading.reader import Reader, read_batch
 from seer.rendering.styles import with_newline
 from seer.schema import Answer, Failure, PageStyle, Status
 from seer.selection.base import ModelPlusLexical, OraclePages, Selector
+from seer.selection.passages import PASSAGE_PAGES
 from seer.systems.base import Task
 
 
@@ -49,6 +50,10 @@ class ReadingSystem:
         changes: dict[str, Any] = {"chat": self.reader.policy.chat and task.chat}
         if task.max_new_tokens is not None:
             changes["max_new_tokens"] = task.max_new_tokens
+        if self.reader.policy.retrieve == "task":
+            changes["retrieve"] = task.retrieve
+            if task.retrieve == "passages":
+                changes["selector_pages"] = max(self.reader.policy.selector_pages, PASSAGE_PAGES)
         if task.selector_pages is not None:
             changes["selector_pages"] = task.selector_pages
         return self.reader.policy.model_copy(update=changes)

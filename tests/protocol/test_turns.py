@@ -10,7 +10,7 @@ from seer.errors import InputError
 from seer.models.small import SPECIAL_TOKENS
 from seer.protocol.call import render_call
 from seer.protocol.control import CONTROL, KNOWN_CONTROL_LITERALS
-from seer.protocol.turns import layout, observation, observation_without_text
+from seer.protocol.turns import layout, observation, observation_without_text, render_observation
 from seer.schema import Excerpt, LossClass, Turn
 
 PROMPT = Turn(kind="prompt", text="What is the total price of the laptop and the monitor?", pages=(1, 2, 3))
@@ -184,3 +184,9 @@ def test_layout_empty_think_or_answer_has_no_text_piece():
     assert [piece.value for piece in empty_think] == ["<think>", "</think>", "\nYes.", "<|user|>"]
     empty_answer = layout((PROMPT, Turn(kind="answer")))[len(layout((PROMPT,))) :]
     assert [piece.value for piece in empty_answer] == ["<|user|>"]
+
+
+def test_render_observation_labels_each_page_once_and_marks_what_is_left_out():
+    spans = [(1, 0, "One. "), (1, 5, "Two."), (1, 20, "Five."), (3, 90, "Nine.")]
+    turn = observation([Excerpt(page=page, start=start, text=text) for page, start, text in spans])
+    assert render_observation(turn) == "Text from image 1: One. Two. […] Five.\nText from image 3: Nine."

@@ -276,3 +276,11 @@ def test_read_keys_rejects_a_file_that_is_not_text(tmp_path):
     (tmp_path / "keys").write_bytes(b"\xff\xfe" + b"a" * 20)
     with pytest.raises(InputError, match="keys' is not text; write one key per line, in ASCII"):
         read_keys(tmp_path / "keys")
+
+
+def test_chat_policy_takes_passages_from_the_chat_only_if_its_system_retrieves_text():
+    chat = read(user(texts(LONG, "Who?")), seer={"retrieve": "passages"})
+    policy = chat_policy(ReadingPolicy(), chat, ServeSettings())
+    assert (policy.retrieve, policy.selector_pages) == ("passages", 3)
+    with pytest.raises(InputError, match="retrieve=passages: the system 'seer-k0' retrieves no text"):
+        chat_policy(ReadingPolicy(retrieve=False), chat, ServeSettings())

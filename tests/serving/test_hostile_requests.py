@@ -28,7 +28,19 @@ message = st.fixed_dictionaries(
 )
 question = st.just({"role": "user", "content": [PARTS[0], {"type": "text", "text": "What, <|user|> \ud800?"}]})
 options = objects(
-    *("style", "system", "mode", "rounds", "max_pages", "max_retrieved_tokens", "pages", "reflow", "ocr", "selector")
+    *(
+        "style",
+        "system",
+        "mode",
+        "rounds",
+        "max_pages",
+        "max_retrieved_tokens",
+        "retrieve",
+        "pages",
+        "reflow",
+        "ocr",
+        "selector",
+    )
 )
 chats = st.fixed_dictionaries(
     {"model": st.just("seer"), "messages": st.lists(message | question, min_size=1, max_size=3)},

@@ -125,3 +125,17 @@ def test_answer_batch_lays_tasks_out_with_their_newlines_if_the_style_leaves_the
     for usage, newline in zip(usages, newlines, strict=True):
         document = render_text(text, resolve_style("seer", newline=newline))
         assert usage.vision == sum(GLM_41V.tokens(page.width_px, page.height_px) for page in document)
+
+
+def test_answer_batch_retrieves_passages_for_questions_and_pages_for_other_tasks():
+    engine = ScriptedEngine(lambda request: ANSWER, small_encoder())
+    policy = ReadingPolicy(retrieve="task", max_retrieved_tokens=120)
+    system = build_system("seer", engine=engine, selector="bm25", policy=policy, style="seer")
+    text = "".join(f"Baker number {n} is quiet. Nobody calls. The shop is closed on day {n}. " for n in range(900))
+    tasks = [Task(id=how, context=text, question="Is baker 500 quiet?", retrieve=how) for how in ("passages", "pages")]
+    passages, pages = system.answer_batch(tasks)
+    assert len(passages.selected_pages) == 3
+    assert len(pages.selected_pages) == 2
+    (step,) = (step for step in passages.trace if step.name == "retrieve")
+    assert any("Baker number 500 " in excerpt.text for excerpt in step.excerpts)
+    assert passages.usage.retrieved - 1 <= 120

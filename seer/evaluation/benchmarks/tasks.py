@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from seer.errors import InputError
 from seer.evaluation.scoring.scorers import Metric
@@ -40,6 +41,16 @@ class BenchmarkTask:
     """True if the input is the end of the document itself, such as code to continue."""
     newline: NewlineMode | None = None
     """How pages show newlines in a style that leaves this open, as `paper` does; None: decided for each document."""
+
+    @property
+    def retrieve(self) -> Literal["pages", "passages"]:
+        """What the reading policy `retrieve="task"` retrieves.
+
+        Questions about facts and paragraphs take passages. Summaries, examples to follow, counts and code take whole
+        pages, since nothing shows yet that their passages suffice.
+        """
+        asks_for_facts = self.category in ("single_doc_qa", "multi_doc_qa") or self.name.startswith("passage_retrieval")
+        return "passages" if asks_for_facts else "pages"
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,7 @@ def to_task(record: LongBenchRecord, options: PredictOptions, count_tokens: Coun
         selector_pages=options.page_budgets.get(record.id),
         newline=task.newline,
         chat=task.chat,
+        retrieve=task.retrieve,
     )
 
 
