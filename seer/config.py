@@ -28,7 +28,7 @@ def load_config(kind: type[Config], path: str | Path | None = None, overrides: I
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise ConfigError(f"no configuration at '{path}'; give the path of a TOML file") from None
         except (ValueError, RecursionError) as error:  # includes numbers and nesting beyond Python's limits

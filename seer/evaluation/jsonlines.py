@@ -16,8 +16,9 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises InputError if the file does not exist, cannot be read as UTF-8, or has a line that is not a JSON object.
     """
     try:
+        # A byte-order mark at the start is dropped; spreadsheets and some editors write one.
         # Split at "\n" only: a text may contain other line separators, such as U+2028, unescaped.
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise InputError(f"no file at '{path}'; give the path of a file of JSON lines") from None
     except (OSError, UnicodeDecodeError) as error:

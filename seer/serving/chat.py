@@ -154,8 +154,10 @@ def _content(content: Any, index: int, parts: _Parts) -> list[str]:
             texts.append(part["text"])
         elif kind == "file" and isinstance(part.get("file"), Mapping):
             _add(parts, _file_source(part["file"], len(parts.sources) + 1))
-        elif kind == "image_url" and isinstance(part.get("image_url"), Mapping):
-            data = decode_data_url(part["image_url"].get("url"), "image_url")
+        elif kind == "image_url" and isinstance(part.get("image_url"), Mapping | str):
+            # Some clients send the address itself in place of an object with `url`.
+            image = part["image_url"]
+            data = decode_data_url(image if isinstance(image, str) else image.get("url"), "image_url")
             _add(parts, Source(f"image-{len(parts.sources) + 1}", data=data))
         else:
             raise InputError(
@@ -220,7 +222,9 @@ def split_question(text: str, max_question_chars: int) -> tuple[str, str]:
     return (head + gap, tail) if head.strip() else ("", body)
 
 
-_DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<parameters>(;[\w.+-]+(=[\w.+\"-]+)?)*),", re.A)
+_DATA_URL = re.compile(r"\s*data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<parameters>(;[^;,]*+)*+),", re.A | re.I)
+"""The scheme and the parameters in any case; values may hold spaces, as file names do."""
+_URL_SAFE = str.maketrans("-_", "+/")
 
 
 def decode_data_url(url: Any, where: str) -> bytes:
@@ -233,10 +237,15 @@ def decode_data_url(url: Any, where: str) -> bytes:
             f"{where} is not a data URL; nothing is fetched from the network: send data:application/pdf;base64,..."
         )
     payload = url[match.end() :]
-    if ";base64" not in match["parameters"]:
+    parameters = [one.strip().lower() for one in match["parameters"].split(";")]
+    if "base64" not in parameters:
         return urllib.parse.unquote_to_bytes(payload)
+    # Clients wrap lines, use the alphabet that is safe in addresses, escape characters, and leave the padding out.
+    if "%" in payload:
+        payload = urllib.parse.unquote(payload)
+    payload = "".join(payload.split()).translate(_URL_SAFE).rstrip("=")
     try:
-        return base64.b64decode(payload, validate=True)
+        return base64.b64decode(payload + "=" * (-len(payload) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise InputError(f"{where} holds damaged base64; encode the file again") from None
 

@@ -278,7 +278,7 @@ async def _json(request: Request) -> Any:
     """The request's body. Raises BadRequest if it is not JSON."""
     raw = await request.body()
     try:
-        value = json.loads(raw.decode())
+        value = json.loads(raw.decode("utf-8-sig"))  # some clients begin with a byte-order mark
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON; send a chat completion request") from None
     if not _SURROGATE_ESCAPE.search(raw):

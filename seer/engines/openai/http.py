@@ -120,7 +120,10 @@ class Http:
         return await self._exchange(self._request("POST", path, body, idempotency_key))
 
     async def events(self, path: str, body: Mapping[str, Any] | bytes) -> AsyncIterator[Any]:
-        """The JSON events of a streamed reply. Raises EngineError, also for a stream that ends before [DONE]."""
+        """The JSON events of a streamed reply. Raises EngineError.
+
+        Some servers end a complete reply without [DONE]; whether it is complete is seen by its finish reason.
+        """
         from pyreqwest.exceptions import PyreqwestError
 
         try:
@@ -138,7 +141,6 @@ class Http:
             raise self._fault(error) from None
         finally:
             _exit_guard.note_use()
-        raise EngineUnavailable("the server's stream broke off before its end")
 
     async def close(self) -> None:
         """End all connections. Requests that still run fail."""

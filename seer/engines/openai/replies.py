@@ -77,9 +77,11 @@ def reasoning_of(message: Mapping[str, Any]) -> str:
 
 
 def check_finish(finish: str) -> None:
-    """Raises RequestRefused if the server withheld the reply."""
+    """Raises RequestRefused if the server withheld the reply, EngineError if it failed while it wrote it."""
     if finish == "content_filter":
         raise RequestRefused("the server's content filter withheld the reply")
+    if finish in ("error", "abort", "aborted", "cancelled"):
+        raise EngineError(f"the server ended the reply with '{finish}'", retryable=True)
 
 
 def read_sample(choice: Any, literals: Literals, schema: str | None = None) -> Completion:

@@ -44,7 +44,7 @@ async def collect_stream(events: AsyncIterator[Any], request: Request) -> dict[s
             new_ids = event["choices"][0].get("token_ids") or []
             ids += new_ids if isinstance(new_ids, list) else [None]  # None is not an id, so the text is read instead
         if not finish:
-            raise EngineUnavailable("the server's stream ended without a finish reason")
+            raise EngineUnavailable("the server's stream broke off before its end: it gave no finish reason")
     except EngineError as error:
         if text or reasoning:
             error.retryable = False

@@ -75,7 +75,7 @@ def load_benchmark(folder: Path) -> Benchmark:
     if not path.is_file():
         return LONGBENCH
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"'{path}' cannot be read as TOML: {error}; correct its syntax") from None
     return _to_benchmark(values, str(path))

@@ -52,7 +52,7 @@ def read_docqa(path: str | Path) -> list[DocQARecord]:
 def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield each record together with its location."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         # A JSON list is MMLongBench-Doc's format; anything else is read as LongDocURL's JSON lines.
         rows = json.loads(text) if text.lstrip().startswith("[") else None
     except FileNotFoundError:

@@ -330,7 +330,7 @@ def load_templates(path: str | Path) -> dict[str, str]:
     Raises InputError if the file cannot be read or a template lacks {context}.
     """
     try:
-        templates = json.loads(Path(path).read_text(encoding="utf-8"))
+        templates = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"no prompt file at '{path}'; give a JSON file that maps task names to templates") from None
     except (OSError, ValueError, RecursionError) as error:

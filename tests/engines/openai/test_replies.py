@@ -111,12 +111,29 @@ def test_stream_in_any_line_ending_is_read(ending, newline):
     assert (answer.raw, "".join(pieces)) == ("Größe 是", "Größe 是")
 
 
-def test_stream_without_done_is_a_failure():
+def test_stream_without_done_is_an_answer_if_it_gave_a_finish_reason():
     say = Say(raw=STREAM.encode(), headers={"Content-Type": "text/event-stream"})
+    with engine_for(lambda body, n: say, attempts=1) as (engine, _):
+        (answer,) = engine.generate([Request(Conversation(PROMPT, PAGES), "s", on_text=print)])
+    assert (answer.error, answer.raw) == (None, "Größe 是")
+
+
+@pytest.mark.parametrize("ending", ["", "data: [DONE]\n\n"])
+def test_stream_without_finish_reason_is_a_failure(ending):
+    raw = STREAM.replace('"stop"', "null") + ending
+    say = Say(raw=raw.encode(), headers={"Content-Type": "text/event-stream"})
     with engine_for(lambda body, n: say, attempts=1) as (engine, _):
         (failed,) = engine.generate([Request(Conversation(PROMPT, PAGES), "s", on_text=print)])
     assert isinstance(failed.error, EngineUnavailable) and "broke off" in str(failed.error)
     assert not failed.retryable  # its text was passed on
+
+
+@pytest.mark.parametrize("finish", ["error", "abort"])
+def test_reply_that_the_server_could_not_finish_is_a_failure(finish):
+    with engine_for(lambda body, n: Say("42", finish=finish), attempts=1) as (engine, _):
+        for on_text in (None, print):
+            (failed,) = engine.generate([Request(Conversation(PROMPT, PAGES), "s", on_text=on_text)])
+            assert f"ended the reply with '{finish}'" in str(failed.error)
 
 
 def test_characters_cut_by_network_packets_stay_whole():

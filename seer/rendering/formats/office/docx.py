@@ -122,8 +122,6 @@ class _Reader:
         self._write_notes(out)
         self._margins("footer", out)
         text = str(out)
-        if not text.strip():
-            return Extract("", ())
         last = max(0, len(text) - 1)
         notices = [Notice(one.kind, one.message, min(one.offset or 0, last)) for one in out.notices[:_MAX_NOTICES]]
         if len(out.notices) > _MAX_NOTICES:
