@@ -132,7 +132,7 @@ def _story(folder: str, document_id: str) -> str:
     """Read a story. Rows of the same story are adjacent, so a cache of two reads each story once."""
     text = read_inside(folder, f"{document_id}.content") or read_inside(folder, f"{document_id}.txt")
     if re.search(r"<(?:!doctype|html|body|pre)\b", text[:4000], re.I):
-        from seer.rendering.formats.html import html_text
+        from seer.rendering.formats.markup.html import html_text
 
         return html_text(text)
     return text

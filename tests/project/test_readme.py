@@ -163,7 +163,9 @@ def reproduces(words: tuple[str, ...]) -> None:
     parses(words)
     (models,) = value_of(words, "--models")
     only = [name for value in value_of(words, "--only") for name in value.split(",")]
-    assert not [run.name for run in choose_runs(plan_runs(load_models(models)), only) if run.missing]
+    # Predictions of other programs are made elsewhere, so their folder is missing here.
+    missing = {run.name for run in choose_runs(plan_runs(load_models(models)), only) if run.missing}
+    assert missing <= {"foreign-rlm"}
 
 
 def admits(words: tuple[str, ...]) -> None:

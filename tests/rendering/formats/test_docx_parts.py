@@ -225,3 +225,51 @@ def test_relationships_never_leave_the_archive():
         for name in archive.namelist():
             changed.writestr(name, archive.read(name).replace(b'Target="header1.xml"', b'Target="../../../etc/passwd"'))
     assert read_docx(buffer.getvalue(), "a.docx", None).text == "words\n"
+
+
+def test_look_of_a_run_may_come_from_its_style():
+    styles = (
+        f"<w:styles {WORD}><w:style w:styleId='Up'><w:rPr><w:vertAlign w:val='superscript'/></w:rPr></w:style>"
+        "<w:style w:styleId='Gone'><w:rPr><w:vanish/></w:rPr></w:style>"
+        "<w:style w:styleId='Further'><w:basedOn w:val='Gone'/></w:style></w:styles>"
+    )
+    runs = run("10") + run("6", "<w:rStyle w:val='Up'/>") + run("secret", "<w:rStyle w:val='Further'/>")
+    assert text(paragraph(runs), {"styles": styles}) == "10⁶\n"
+    assert text(paragraph(run("10") + run("6", "<w:position w:val='6'/>"))) == "10⁶\n"
+
+
+def test_deleted_paragraph_mark_joins_paragraphs_and_takes_no_number():
+    deleted = "<w:rPr><w:del/></w:rPr>"
+    numbered = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>'
+    body = in_list(1, 0, "a") + paragraph("<w:del>" + run("old") + "</w:del>", numbered + deleted) + in_list(1, 0, "b")
+    assert text(body, {"numbering": NUMBERING}) == "1. a\n2. b\n"
+    assert text(paragraph(run("one "), deleted) + paragraph(run("two"))) == "one two\n"
+    assert text(paragraph(run("last"), deleted)) == "last\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("<w:r><w:rPr><w:rFonts w:ascii='Wingdings'/></w:rPr><w:t>\uf0fe</w:t></w:r>", "☑"),
+        (
+            "<w:r><w:fldChar><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData></w:fldChar></w:r>" + run("yes"),
+            "☑yes",
+        ),
+        ("<w:r><w:fldChar><w:ffData><w:checkBox><w:default w:val='0'/></w:checkBox></w:ffData></w:fldChar></w:r>", "☐"),
+        (f"<w:r><w:ruby><w:rt>{run('とう')}</w:rt><w:rubyBase>{run('東')}</w:rubyBase></w:ruby></w:r>", "東(とう)"),
+    ],
+)
+def test_older_forms_of_content_are_read(content, shown):
+    assert text(paragraph(content)) == f"{shown}\n"
+
+
+def test_small_hostile_files_stay_small_and_fast():
+    many = {f"header{n}": f"<w:x {WORD}>{paragraph(run('x' * 100_000))}</w:x>" for n in range(3)}
+    assert len(text(paragraph(run("a")), many)) < 200_000
+    wide = "<w:tc><w:tcPr><w:gridSpan w:val='99999'/></w:tcPr><w:p/></w:tc>" * 500
+    assert len(text(f"<w:tbl><w:tr>{wide}</w:tr></w:tbl>")) < 2_000
+    long_text = NUMBERING.replace('w:val="%1."', f'w:val="{"x" * 100_000}"')
+    assert len(text(in_list(1, 0, "a") * 100, {"numbering": long_text})) < 20_000
+    separated = "<m:e/>" * 1000
+    fence = f"<m:oMath><m:d><m:dPr><m:sepChr m:val='{'x' * 10_000}'/></m:dPr>{separated}</m:d></m:oMath>"
+    assert len(text(paragraph(fence))) < 10_000

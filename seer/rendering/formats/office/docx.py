@@ -16,7 +16,8 @@ from seer.rendering.formats.extract import Extract, Notice
 from seer.rendering.formats.office.numbering import Numbering
 from seer.rendering.formats.office.omml import linear_equation
 from seer.rendering.formats.office.package import Element, Package, attribute, child, open_package, tag_of
-from seer.rendering.formats.office.symbols import symbol
+from seer.rendering.formats.office.runs import RunLook, RunStyles, is_on
+from seer.rendering.formats.office.symbols import in_font, symbol
 from seer.rendering.formats.scripts import lowered, raised
 
 _LEFT_OUT = {
@@ -95,7 +96,11 @@ class _Reader:
     def __init__(self, package: Package) -> None:
         self._package = package
         self._main = package.main_part()
-        self._numbering = Numbering(self._first("numbering"), self._first("styles"))
+        styles = self._first("styles")
+        self._numbering = Numbering(self._first("numbering"), styles)
+        self._run_styles = RunStyles(styles)
+        self._carried: _Text | None = None
+        """Text of a paragraph whose end was deleted: it belongs to the next one."""
         self._notes: dict[tuple[str, str], Element] = {}
         for kind, tag in (("footnotes", "w:footnote"), ("endnotes", "w:endnote")):
             root = self._first(kind)
@@ -176,12 +181,20 @@ class _Reader:
                 self._equation(element, out)
             elif tag not in _LEFT_OUT:
                 self._blocks(element, out)
+        if self._carried is not None and _ends_text(parent):
+            out.add(self._carried)
+            out.write("\n")
+            self._carried = None
 
     def _paragraph(self, element: Element, out: _Text) -> None:
-        inner = _Text()
-        number = self._numbering.number(element)
+        inner = self._carried or _Text()
+        self._carried = None
         self._runs(element, inner)
         inner.end_script()
+        if child(element, "w:pPr", "w:rPr", "w:del") is not None:
+            self._carried = inner
+            return
+        number = self._numbering.number(element)
         if number:
             out.write(f"{number} ")
         boxes, inner.boxes = inner.boxes, []
@@ -193,6 +206,8 @@ class _Reader:
     def _table(self, table: Element, out: _Text) -> None:
         """Write a table: a line for each row; cells separated by tabs, paragraphs within a cell by spaces."""
         for row in _inside(table, "w:tr", "w:tbl"):
+            if child(row, "w:trPr", "w:del") is not None:
+                continue
             before = child(row, "w:trPr", "w:gridBefore")
             cells = [""] * (0 if before is None else min(_MAX_COLUMNS, _count(before)))
             line = _Text()
@@ -205,7 +220,9 @@ class _Reader:
                 cells.append(" ".join(str(inner).split("\n")).strip())
                 line.notices += [Notice(one.kind, one.message, 0) for one in inner.notices]
                 span = child(cell, "w:tcPr", "w:gridSpan")
-                cells += [""] * (0 if span is None else min(_MAX_COLUMNS, _count(span)) - 1)
+                # The limit is that of the whole row, so that many wide cells cannot multiply.
+                room = max(0, _MAX_COLUMNS - len(cells))
+                cells += [""] * (0 if span is None else min(room, _count(span) - 1))
             line.write("\t".join(cells) + "\n")
             out.add(line)
 
@@ -223,27 +240,30 @@ class _Reader:
                 self._paragraph(element, out)
             elif tag == "w:t":
                 out.write(element.text or "")
+            elif tag == "w:commentRangeEnd":
+                self._comment(attribute(element, "id"), out)
             elif tag not in _LEFT_OUT:
                 self._runs(element, out)
 
     def _run(self, run: Element, out: _Text) -> None:
-        properties = child(run, "w:rPr")
-        if _is_on(child(properties, "w:vanish")):
+        look = self._run_styles.of(child(run, "w:rPr"))
+        if look.is_hidden:
             words = " ".join(_plain(run).split())
             if words:
                 out.notice("hidden-text", f"hidden text is left out: “{words[:60]}{'…' if len(words) > 60 else ''}”")
             return
-        align = child(properties, "w:vertAlign")
-        script = "" if align is None else attribute(align, "val")
-        script = script if script in ("superscript", "subscript") else ""
-        self._content(run, out, script)
+        self._content(run, out, look)
 
-    def _content(self, run: Element, out: _Text, script: str) -> None:
+    def _content(self, run: Element, out: _Text, look: RunLook) -> None:
         """Write the content of a run."""
         for element in run:
             tag = tag_of(element)
             if tag == "w:t":
-                out.write(element.text or "", script)
+                out.write(in_font(element.text or "", look.font), look.script)
+            elif tag == "w:fldChar":
+                out.write(_check_box(element))
+            elif tag == "w:ruby":
+                self._ruby(element, out)
             elif tag in ("w:tab", "w:ptab"):
                 out.write("\t")
             elif tag in ("w:br", "w:cr"):
@@ -259,9 +279,18 @@ class _Reader:
             elif tag in ("w:drawing", "w:pict", "w:object"):
                 self._drawing(element, out)
             elif tag in ("mc:AlternateContent", "mc:Choice"):
-                self._content(element, out, script)
+                self._content(element, out, look)
             elif tag not in _LEFT_OUT:
                 self._runs(element, out)
+
+    def _ruby(self, element: Element, out: _Text) -> None:
+        """Write a word, and in brackets the reading that stands above it."""
+        base, reading = child(element, "w:rubyBase"), child(element, "w:rt")
+        if base is not None:
+            self._runs(base, out)
+        words = "" if reading is None else _plain(reading).strip()
+        if words:
+            out.write(f"({words})")
 
     def _symbol(self, element: Element, out: _Text) -> None:
         font, code = attribute(element, "font"), attribute(element, "char")
@@ -331,9 +360,18 @@ def _plain(element: Element) -> str:
     return "".join(one.text or "" for one in element.iter() if tag_of(one) == "w:t")
 
 
-def _is_on(element: Element | None) -> bool:
-    """Return whether a switch of the properties is on."""
-    return element is not None and attribute(element, "val") not in ("0", "false", "off")
+def _ends_text(parent: Element) -> bool:
+    """Return whether an element is a whole text, so that nothing can follow its last paragraph."""
+    return tag_of(parent) not in ("w:sdt", "w:sdtContent", "w:ins", "w:customXml", "w:smartTag", "w:moveTo")
+
+
+def _check_box(element: Element) -> str:
+    """Return the sign of a check box that is a form field of an older version; empty for any other field."""
+    box = child(element, "w:ffData", "w:checkBox")
+    if box is None:
+        return ""
+    state = child(box, "w:checked")
+    return "☑" if is_on(state if state is not None else child(box, "w:default")) else "☐"
 
 
 def _count(element: Element) -> int:

@@ -13,6 +13,9 @@ from seer.rendering.formats.office.package import Element, attribute, child, tag
 
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"))
 _ROMAN_ONES = ((9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
+_MAX_TEXT = 100
+"""Characters of a level's text that are kept; a hostile one would be repeated for every paragraph."""
+_MAX_LEVELS = 9
 _MAX_STYLES = 50
 """Styles that are followed from one to the style that it is based on."""
 
@@ -121,14 +124,15 @@ class Numbering:
                 elif tag == "w:numFmt":
                     level = replace(level, form=value)
                 elif tag == "w:lvlText":
-                    level = replace(level, text=value)
+                    level = replace(level, text=value[:_MAX_TEXT])
                 elif tag == "w:isLgl":
                     level = replace(level, is_legal=value not in ("0", "false"))
                 elif tag == "w:lvlRestart":
                     level = replace(level, restarts_after=_integer(value, 0))
                 elif tag == "w:pStyle":
                     self._style_levels[value, abstract] = depth
-            levels[depth] = level
+            if 0 <= depth < _MAX_LEVELS:
+                levels[depth] = level
         return levels
 
     def _place(self, paragraph: Element) -> tuple[str, int]:

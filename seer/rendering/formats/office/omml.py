@@ -26,11 +26,11 @@ def linear_equation(element: Element) -> str:
         return lowered(_part(element, "m:sub")) + raised(_part(element, "m:sup")) + _part(element, "m:e")
     if tag == "m:nary":
         sign = child(element, "m:naryPr", "m:chr")
-        symbol = "∫" if sign is None else attribute(sign, "val") or "∫"
+        symbol = "∫" if sign is None else attribute(sign, "val")[:2] or "∫"
         return f"{symbol}{lowered(_part(element, 'm:sub'))}{raised(_part(element, 'm:sup'))} {_part(element, 'm:e')}"
     if tag == "m:d":
         begin, end, separator = (
-            default if (one := child(element, "m:dPr", name)) is None else attribute(one, "val")
+            default if (one := child(element, "m:dPr", name)) is None else attribute(one, "val")[:2]
             for name, default in (("m:begChr", "("), ("m:endChr", ")"), ("m:sepChr", "|"))
         )
         return begin + separator.join(linear_equation(one) for one in element if tag_of(one) == "m:e") + end
@@ -38,7 +38,7 @@ def linear_equation(element: Element) -> str:
         return f"{_part(element, 'm:fName')} {_part(element, 'm:e')}"
     if tag == "m:acc":
         sign = child(element, "m:accPr", "m:chr")
-        return _part(element, "m:e") + ("\u0302" if sign is None else attribute(sign, "val"))
+        return _part(element, "m:e") + ("\u0302" if sign is None else attribute(sign, "val")[:2])
     if tag in ("m:m", "m:eqArr"):
         rows = [one for one in element if tag_of(one) in ("m:mr", "m:e")]
         lines = ["; ".join(linear_equation(one) for one in rows)]

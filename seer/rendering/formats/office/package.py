@@ -25,6 +25,10 @@ from seer.errors import InputError
 MAX_XML_BYTES = 32 << 20
 """Limit on the unpacked size of one part. A thousand pages of prose take about 10 MB. The parsed tree can take forty
 bytes of memory per byte of XML."""
+MAX_TOTAL_BYTES = 2 * MAX_XML_BYTES
+"""Limit on the unpacked size of all parts that are read."""
+_MAX_RELATED = 100
+"""Parts of one kind, such as headers, that are read."""
 BROKEN_ZIP = (
     *(zipfile.BadZipFile, zlib.error, struct.error, ElementTree.ParseError),
     *(EOFError, OSError, NotImplementedError, ValueError),
@@ -80,6 +84,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self._archive, self._name = archive, name
         self._members = set(archive.namelist())
+        self._unpacked_bytes = 0
 
     def main_part(self) -> str:
         """Return the name of the main part: the one that the package names, else word/document.xml."""
@@ -88,7 +93,9 @@ class Package:
 
     def related(self, part: str, kind: str) -> list[str]:
         """Return the parts of a kind, such as "numbering", that a part refers to; else the part of the usual name."""
-        found = [name for name in self._relationships(part).get(kind, []) if name in self._members]
+        # Several relationships may lead to one part, which is read once.
+        named = dict.fromkeys(self._relationships(part).get(kind, []))
+        found = [name for name in named if name in self._members][:_MAX_RELATED]
         usual = posixpath.join(posixpath.dirname(part), f"{kind}.xml")
         return found or ([usual] if usual in self._members else [])
 
@@ -107,7 +114,8 @@ class Package:
         with self._archive.open(part) as file:
             xml = file.read(MAX_XML_BYTES + 1)
         # The declared size can be wrong, so the size read is checked too.
-        if len(xml) > MAX_XML_BYTES:
+        self._unpacked_bytes += len(xml)
+        if len(xml) > MAX_XML_BYTES or self._unpacked_bytes > MAX_TOTAL_BYTES:
             raise too_large
         return ElementTree.fromstring(xml, ElementTree.XMLParser(target=_NoDoctype()))
 

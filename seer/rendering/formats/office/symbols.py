@@ -35,3 +35,10 @@ def symbol(font: str, code: int) -> str | None:
         return table.get(low)
     is_private = 0xE000 <= code <= 0xF8FF or not 0x20 <= code < 0x110000 or 0xD800 <= code <= 0xDFFF
     return None if is_private else chr(code)
+
+
+def in_font(text: str, font: str) -> str:
+    """Return text that is set in a symbol font as the characters that it shows; other text unchanged."""
+    if font.strip().lower() not in _FONTS:
+        return text
+    return "".join(symbol(font, ord(character)) or character for character in text)
