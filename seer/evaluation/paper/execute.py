@@ -18,7 +18,7 @@ from seer.evaluation.benchmarks.longbench import LongBenchRecord
 from seer.evaluation.benchmarks.tasks import Benchmark, load_templates
 from seer.evaluation.files import NUM_INPUTS, check_manifest, read_predictions, read_run_manifest
 from seer.evaluation.paper.models import PageModel, PaperModels, ServedModel, TextModel
-from seer.evaluation.paper.plan import LATENCY_RECORDS, PlannedRun
+from seer.evaluation.paper.plan import LATENCY_RECORDS, PlannedRun, missing_part
 from seer.evaluation.paper.prefill import sweep_prefill
 from seer.evaluation.runs.labels import COUNTS_NAME, LABELS_NAME, label_pages
 from seer.evaluation.runs.loop import BenchmarkInput, run_inputs
@@ -98,6 +98,10 @@ class Reproduction:
 
 def execute(run: PlannedRun, work: Reproduction) -> Outcome:
     """Make a run. An error of the package, such as a server that does not answer, becomes the reason of the outcome."""
+    if run.job == "foreign":
+        # Its folder may be one that another run of this reproduction has just written, so look again.
+        missing = missing_part(run, work.models)
+        return Outcome(run.name, "not run", missing) if missing else Outcome(run.name, "complete before")
     if run.missing:
         return Outcome(run.name, "not run", run.missing)
     try:
@@ -108,8 +112,6 @@ def execute(run: PlannedRun, work: Reproduction) -> Outcome:
             return _label(run, work)
         if run.job == "prefill":
             return _sweep(run, work)
-        if run.job == "foreign":
-            return Outcome(run.name, "complete before")  # made elsewhere; the plan has found its folder
         return _predict(run, work)
     except SeerError as error:
         return Outcome(run.name, "not run", str(error))

@@ -103,8 +103,8 @@ def load_reproduction(
         if run.job in ("labels", "prefill"):
             continue
         path = out / run.name
-        if run.job == "foreign" and not run.missing:
-            path = Path(models.foreign[run.model.partition(".")[2]].path)
+        if run.job == "foreign" and (name := run.model.partition(".")[2]):
+            path = Path(models.foreign[name].path)
         if not path.is_dir():
             why[run.name] = (reasons or {}).get(run.name) or run.missing or f"no folder '{path}'"
             continue

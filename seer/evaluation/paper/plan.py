@@ -53,7 +53,7 @@ class PlannedRun:
 def plan_runs(models: PaperModels) -> list[PlannedRun]:
     """Return all runs, each after those it needs. Runs whose model is not in models.toml say so in `missing`."""
     runs = [*_seer_runs(models), *_baselines(models), *_timed(models), *_foreign(models)]
-    return [replace(run, missing=_missing(run, models)) for run in runs]
+    return [replace(run, missing=missing_part(run, models)) for run in runs]
 
 
 def _seer_runs(models: PaperModels) -> list[PlannedRun]:
@@ -104,7 +104,8 @@ def _foreign(models: PaperModels) -> list[PlannedRun]:
     return [PlannedRun(f"foreign-{name}".rstrip("-"), "foreign", f"foreign.{name}", ("table19",)) for name in names]
 
 
-def _missing(run: PlannedRun, models: PaperModels) -> str:
+def missing_part(run: PlannedRun, models: PaperModels) -> str:
+    """Return what a run lacks in models.toml or on disk, as a sentence for its place in the report; "" for nothing."""
     group, _, name = run.model.partition(".")
     if group == "foreign":
         if not name:
