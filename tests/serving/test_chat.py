@@ -13,8 +13,9 @@ from PIL import Image
 from seer.errors import InputError, SeerError
 from seer.reading.policy import ReadingPolicy
 from seer.rendering import documents
-from seer.rendering.formats import pdf as pdfsource
 from seer.rendering.formats import scans
+from seer.rendering.formats.pdf import file as pdfsource
+from seer.rendering.formats.pdf.reading import PageText
 from seer.rendering.layout.lines import lay_out
 from seer.serving.chat import ChatRequest, Source, decode_data_url, read_chat, split_question
 from seer.serving.reading import chat_policy, load_documents, safe_name
@@ -190,7 +191,9 @@ def test_load_documents_stops_at_the_page_limit(kind, options, monkeypatch):
 
     monkeypatch.setattr(documents, "lay_out", counted)
     monkeypatch.setattr(scans, "read_picture", scanned)
-    monkeypatch.setattr(pdfsource.PdfFile, "text", lambda self, index: taken.append(index) or "text")
+    monkeypatch.setattr(
+        pdfsource.PdfFile, "read", lambda self, index: taken.append(index) or PageText("text\n", "text")
+    )
     chat = ChatRequest("seer", "What?", (), ChatOptions(**options))
     with pytest.raises(InputError, match="more than . pages, the limit set by max_pages"):
         load_documents(LONG_SOURCES[kind], chat, ServeSettings(max_pages=3))

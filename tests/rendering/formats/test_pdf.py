@@ -10,9 +10,9 @@ import pytest
 
 from seer.errors import InputError
 from seer.rendering import load, png_bytes
-from seer.rendering.drawing.reportlab import rasterise
-from seer.rendering.formats import pdf as pdfsource
+from seer.rendering.drawing.reportlab import PDFIUM_LOCK, rasterise
 from seer.rendering.formats import scans
+from seer.rendering.formats.pdf import load as pdfsource
 from tests.rendering.makers import make_pdf, make_scanned_pdf, write_file
 
 
@@ -87,7 +87,7 @@ def test_pdf_file_closes_every_object_under_lock(tmp_path, monkeypatch):
 
     def watched(name: str, call):
         def close(*arguments):
-            under_lock.setdefault(name, set()).add(pdfsource.PDFIUM_LOCK._is_owned())
+            under_lock.setdefault(name, set()).add(PDFIUM_LOCK._is_owned())
             return call(*arguments)
 
         return close
@@ -98,7 +98,7 @@ def test_pdf_file_closes_every_object_under_lock(tmp_path, monkeypatch):
     document = load(write_file(tmp_path, "a.pdf", make_pdf(2)))
     document.page(1).image()
     document.page(2).line_boxes()
-    pdfsource.PdfFile(make_pdf(1), "b.pdf").image_fraction(0)
+    pdfsource.PdfFile(make_pdf(1), "b.pdf").read(0)
     assert len(list(rasterise(make_pdf(2)))) == 2
     del document
     gc.collect()
@@ -148,14 +148,3 @@ def test_load_runs_ocr_on_scanned_pages_only(tmp_path, monkeypatch):
     assert len(seen) == 1
     scan = load(write_file(tmp_path, "scan.png", png_bytes(np.full((100, 300), 200, np.uint8))))
     assert scan.text == "text of the scan\n" and scan.style.name == "image"
-
-
-def test_load_rotated_pdf_page_keeps_its_text_without_boxes(tmp_path):
-    pdfium = pytest.importorskip("pypdfium2")
-    upright = pdfium.PdfDocument(make_pdf(1))
-    upright[0].set_rotation(90)
-    upright.save(buffer := io.BytesIO())
-    page = load(write_file(tmp_path, "turned.pdf", buffer.getvalue()), dpi=72).page(1)
-    assert page.image().shape == (596, 842)
-    assert "Page 1 has a first line of text\n" in page.text
-    assert not page.line_boxes()
