@@ -2,7 +2,8 @@
 
 `find_citations` takes the quotes of an answer and its reasoning (text between quotation marks, and the answer itself if it
 is short), looks each of them up in the retrieved excerpts and marks it as verified or not. The search is exact first, then
-ignores differences of case, space and quotation marks, then accepts similar text. A quote may continue on the next page.
+ignores differences of case, space and quotation marks and hyphens at line ends, then accepts similar text. A quote may
+continue on the next page.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ FUZZY_THRESHOLD = 90.0
 _QUOTES = re.compile(r"\"([^\"\n]{4,400})\"|“([^”\n]{4,400})”|「([^」\n]{2,400})」|«([^»\n]{4,400})»")
 _IGNORED = frozenset("\"'“”‘’‚„‹›«»`´\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")
 """Quotation marks, and characters that are not seen: soft hyphens, joiners and marks of direction."""
+
+_LINE_HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010][^\S\n]*\n\s*(?=[^\W\d_])")
+"""A hyphen at a line's end between letters: it may belong to the word, as in "well-known", or only divide it."""
+_JOINT = "\ue000"
+"""Stands for a hyphen at a line's end in normalised text."""
 
 Span = tuple[int, int]
 
@@ -86,14 +92,15 @@ def locate(quote: str, excerpts: Sequence[Excerpt]) -> Span | None:
         at = _find(source.text, quote)
         if at >= 0:
             return source.start + at, source.start + at + len(quote)
-    needle, _ = _normalised(quote)
+    needle = _normalised(quote)[0].replace(_JOINT, "")
     if len(needle) < 2:
         return None
     normalised = [(source, *_normalised(source.text)) for source in sources]
     for source, text, offsets in normalised:
-        at = _find(text, needle)
-        if at >= 0:
-            return source.start + offsets[at], source.start + _end(source, offsets[at + len(needle) - 1])
+        found = _find_over_lines(text, needle)
+        if found is not None:
+            first, last = found
+            return source.start + offsets[first], source.start + _end(source, offsets[last - 1])
     return _locate_similar(needle, normalised) if len(needle) >= 12 else None
 
 
@@ -121,6 +128,20 @@ def _find(text: str, quote: str) -> int:
     while at >= 0 and any(_splits(text, edge) for edge in (at, at + len(quote))):
         at = text.find(quote, at + 1)
     return at
+
+
+def _find_over_lines(text: str, needle: str) -> Span | None:
+    """The first place of a normalised quote in normalised text, in which a word may be divided at a line's end."""
+    if _JOINT not in text:
+        at = _find(text, needle)
+        return (at, at + len(needle)) if at >= 0 else None
+    # A hyphen of the quote may be one at a line's end, and such a hyphen may be missing in the quote.
+    parts = [f"[-{_JOINT}]" if character == "-" else re.escape(character) for character in needle]
+    for found in re.finditer(f"(?=({f'{_JOINT}?'.join(parts)}))", text):
+        first, last = found.span(1)
+        if not (_splits(text, first) or _splits(text, last)):
+            return first, last
+    return None
 
 
 def _splits(text: str, at: int) -> bool:
@@ -185,7 +206,16 @@ def _normalised(text: str) -> tuple[str, list[int]]:
     """
     characters: list[str] = []
     offsets: list[int] = []
+    joints = {found.start(): found.end() for found in _LINE_HYPHEN.finditer(text)}
+    skip = 0
     for offset, cluster in _clusters(text):
+        if offset < skip:
+            continue
+        if offset in joints:
+            characters.append(_JOINT)
+            offsets.append(offset)
+            skip = joints[offset]
+            continue
         # One character may become several, e.g. a ligature; all of them keep its offset.
         for plain in unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", cluster).casefold()):
             if plain.isspace():

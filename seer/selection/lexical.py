@@ -10,8 +10,7 @@ from seer.selection.ranking import rank_by
 
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
-
-
+_DIVIDED = re.compile(r"([^\W\d_]+)[-\u2010][^\S\n]*\n\s*([^\W\d_]+)")
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 
 
@@ -19,7 +18,9 @@ def words(text: str) -> list[str]:
     """Return the words and numbers of a text in lower case; jieba splits runs of Chinese or Japanese."""
     # One spelling for composed and decomposed accents, ligatures and full-width letters; soft hyphens are not seen.
     text = unicodedata.normalize("NFKC", text.translate(_INVISIBLE))
-    runs = _RUN.findall(text.lower())
+    lower = text.lower()
+    # A hyphen at a line's end may divide a word or belong to it, so both readings count.
+    runs = _RUN.findall(lower) + [first + second for first, second in _DIVIDED.findall(lower)]
     if not _CJK.search(text):
         return runs
     import jieba

@@ -165,3 +165,34 @@ def test_locate_never_separates_a_letter_from_its_accent(quote):
 
 def test_words_are_equal_in_every_spelling():
     assert words("Cafe\u0301 ﬁnal Ｔｏｔａｌ co\u00adoperate") == words("Café final Total cooperate")
+
+
+DIVIDED = "The contract names the applicant's represen-\ntative as Ms Over- \n  street, who is well-\nknown, and pages 12-\n14 of it."
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        ("the applicant's representative as Ms Overstreet", "the applicant's represen-\ntative as Ms Over- \n  street"),
+        ("representative", "represen-\ntative"),
+        ("who is well-known", "who is well-\nknown"),
+        ("who is wellknown", "who is well-\nknown"),
+        ("REPRESEN-\nTATIVE", "represen-\ntative"),
+        ("pages 12-\n14 of it", "pages 12-\n14 of it"),
+    ],
+)
+def test_locate_finds_words_divided_at_the_end_of_a_line(quote, found):
+    start, end = locate(quote, [Excerpt(page=1, start=100, text=DIVIDED)])
+    assert DIVIDED[start - 100 : end - 100] == found
+
+
+@pytest.mark.parametrize("quote", ["tative", "represen-tive", "pages 1214", "well known fact"])
+def test_locate_does_not_find_parts_that_only_look_like_divided_words(quote):
+    span = locate(quote, [Excerpt(page=1, start=0, text=DIVIDED)])
+    assert span is None or DIVIDED[slice(*span)] == quote
+
+
+def test_words_of_a_divided_word_are_its_parts_and_the_whole():
+    assert words(DIVIDED).count("representative") == 1 and "wellknown" in words(DIVIDED)
+    assert {"represen", "tative", "known"} <= set(words(DIVIDED))
+    assert "1214" not in words(DIVIDED)
