@@ -93,6 +93,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def printable(text: str) -> str:
+    """Return text of a document for a terminal: control characters become spaces."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def report(message: str, kind: str = "error") -> None:
     """Print one line on standard error. Line breaks and escape sequences in names and documents become spaces."""
-    typer.echo(f"{kind}: " + "".join(c if c.isprintable() else " " for c in message), err=True)
+    typer.echo(f"{kind}: " + printable(message), err=True)

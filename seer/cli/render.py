@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seer.cli.command import AsJson, counted
+from seer.cli.command import AsJson, counted, printable
 from seer.cli.options import (
     Encoding,
     File,
@@ -29,6 +30,11 @@ from seer.errors import InputError
 
 if TYPE_CHECKING:
     from seer.schema import Document
+
+
+_CHECK_DPI = 150
+"""The resolution at which OCR reads the pages of a PDF well."""
+_EXIT_DIFFERS = 4
 
 
 @set_became_style_option
@@ -55,12 +61,19 @@ def render(
     compare: Annotated[
         tuple[str, str] | None, typer.Option(help="Write only the first page in these two styles, side by side.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; compare each page of a PDF or image, read by OCR, with its text."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the pages of a document as images, with a manifest of spans, sizes and hashes.
 
     Example: seer render report.txt -o pages --style auto --contact-sheet sheet.png
     Example: seer render report.txt -o report.pdf --style-option font_size_pt=8
+    Example: seer render report.pdf --check
+
+    Exit code 4: with --check, the text of a page differs from what the page shows.
     """
     from seer.rendering.cache import PageCache
     from seer.rendering.output import keeps_own_pages, manifest, write_dataset, write_pages, write_pdf
@@ -77,6 +90,9 @@ def render(
     }
     if compare is not None:
         _compare(file, compare, out or Path("compare.png"), options, as_json)
+        return
+    if check:
+        _check(file, style, options, as_json)
         return
     kind = format or ("pdf" if out is not None and out.suffix.lower() == ".pdf" else "png")
     check_choice("--format", kind, ("png", "pdf", "hf"))
@@ -98,6 +114,41 @@ def render(
         typer.echo(json.dumps({"out": str(target), **manifest(document)}))
     else:
         _report(document, target, contact_sheet)
+
+
+def _check(file: str, style: str, options: dict[str, Any], as_json: bool) -> None:
+    """Print the comparison of each page with its text. Exits with code 4 if a page differs."""
+    from seer.rendering.checking import MIN_SCORE, check_pages
+    from seer.rendering.formats.scans import ocr_installed
+
+    if not ocr_installed():
+        raise InputError("--check reads the pages by OCR; install it with: pip install 'seer-vlm[ocr]'")
+    options = options | {"dpi": max(options["dpi"], _CHECK_DPI)}
+    document = load_with_progress(file, style, options, quiet=as_json)
+    checks = []
+    with open_bar("reading pages", len(document.pages), quiet=as_json) as (bar, task):
+        for checked in check_pages(document):
+            checks.append(checked)
+            bar.advance(task)
+    differing = [checked for checked in checks if checked.differs]
+    if as_json:
+        rows = [{**asdict(checked), "differs": checked.differs} for checked in checks]
+        warnings = [warning.model_dump() for warning in document.warnings]
+        typer.echo(json.dumps({"pages": rows, "differing": len(differing), "warnings": warnings}))
+    else:
+        for checked in differing:
+            typer.echo(f"page {checked.page}: score {checked.score:.2f}")
+            for side, lines in (
+                ("only in the picture", checked.only_in_picture),
+                ("only in the text", checked.only_in_text),
+            ):
+                for line in lines:
+                    typer.echo(f"  {side}: {printable(line)}")
+        lowest = min(checked.score for checked in checks)
+        result = f"{len(differing)} of {counted(len(checks), 'page')} differ, lowest score {lowest:.2f}"
+        typer.echo(f"{result} (at least {MIN_SCORE:g} expected)")
+    if differing:
+        raise typer.Exit(_EXIT_DIFFERS)
 
 
 def _check_target(kind: str, target: Path) -> None:

@@ -16,7 +16,8 @@ from seer.cli.plan import plan
 from seer.cli.progress import print_warnings
 from seer.cli.render import render
 from seer.errors import InputError, SeerError
-from seer.rendering import output, render_text
+from seer.rendering import checking, output, render_text
+from seer.rendering.formats import scans
 from seer.schema import DocumentWarning
 
 app = typer.Typer()
@@ -218,3 +219,55 @@ def test_print_warnings_prints_each_message_once_with_its_pages(capsys):
     warnings = [DocumentWarning(kind="formula", message="a formula is lost", page=n) for n in (1, 2)]
     print_warnings(document.model_copy(update={"warnings": (*warnings, DocumentWarning(kind="name", message="odd"))}))
     assert capsys.readouterr().err == "warning: pages 1, 2: a formula is lost\nwarning: odd\n"
+
+
+def write_pdf_page(path: Path, *lines: str) -> Path:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas").Canvas(str(path))
+    for number, line in enumerate(lines):
+        canvas.drawString(72, 750 - 16 * number, line)
+    canvas.save()
+    return path
+
+
+def test_render_check_of_equal_pages_ends_with_zero(tmp_path, monkeypatch):
+    path = write_pdf_page(tmp_path / "a.pdf", "The fee is 90 crowns a month.", "The deposit is 180 crowns.")
+    seen = [
+        scans.ReadLine("The fee is 90 crowns a rnonth.", 0, 0, 1, 1),
+        scans.ReadLine("The deposit is180 crowns.", 0, 0, 1, 1),
+    ]
+    monkeypatch.setattr(scans, "ocr_installed", lambda: True)
+    monkeypatch.setattr(checking, "read_picture", lambda image: seen)
+    result = json.loads(run("render", path, "--check", "--json").stdout.splitlines()[-1])
+    assert result["differing"] == 0 and result["pages"][0]["score"] > checking.MIN_SCORE
+    assert not (tmp_path / "a-pages").exists()
+
+
+def test_render_check_lists_what_only_one_side_has(tmp_path, monkeypatch):
+    path = write_pdf_page(tmp_path / "a.pdf", "The fee is 90 crowns a month.", "The deposit is 180 crowns.")
+    seen = [
+        scans.ReadLine("The fee is 95 crowns a month.", 0, 0, 1, 1),
+        scans.ReadLine("\x1b[31mEller Example 4711", 0, 0, 1, 1),
+    ]
+    monkeypatch.setattr(scans, "ocr_installed", lambda: True)
+    monkeypatch.setattr(checking, "read_picture", lambda image: seen)
+    result = CliRunner().invoke(app, ["render", str(path), "--check"])
+    assert result.exit_code == 4
+    assert (
+        "only in the picture:" in result.output
+        and "Eller Example 4711" in result.output
+        and "\x1b" not in result.output
+    )
+    assert "only in the text: The deposit is 180 crowns." in result.output
+    assert "1 of 1 page differ" in result.output
+
+
+def test_render_check_without_ocr_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(scans, "ocr_installed", lambda: False)
+    with pytest.raises(InputError, match=r"seer-vlm\[ocr\]"):
+        run("render", write_pdf_page(tmp_path / "a.pdf", "text " * 20), "--check")
+
+
+def test_render_check_by_real_ocr_finds_a_wrong_character_map(tmp_path):
+    pytest.importorskip("rapidocr", reason="needs the extra ocr")
+    path = write_pdf_page(tmp_path / "a.pdf", "The fee is 90 crowns a month.", "The deposit is 180 crowns.")
+    assert "0 of 1 page differ" in run("render", path, "--check").output
