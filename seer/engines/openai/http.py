@@ -13,14 +13,16 @@ import atexit
 import importlib.util
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from seer.engines.openai.dialect import Dialect
 from seer.engines.openai.failures import describe_error, error_of_status, is_refusal, retry_after, unusable
-from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError, ModelError
+from seer.errors import EngineError, EngineTimeout, EngineUnavailable, InputError, ModelError, RequestRefused
 
 if TYPE_CHECKING:
     from pyreqwest.exceptions import PyreqwestError
@@ -33,6 +35,8 @@ MAX_REPLY_BYTES = 64 << 20
 _PACKAGES = ("pyreqwest", "tenacity")
 """What requests over HTTP need: the client, and the library that repeats failed attempts."""
 _MAX_MESSAGE = 300
+_MODEL = re.compile(rb'"model": ("(?:[^"\\]|\\.)*")[,}]')
+"""The model in a serialised body."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -93,6 +97,8 @@ class Http:
         self.base_url, self.timeout_s = base_url.rstrip("/"), timeout_s
         self._urls: dict[str, Url] = {}
         """Parsed addresses by path: parsing one takes longer than all else that a request needs."""
+        self._dialects: dict[str, Dialect] = {}
+        """What the address accepts, by model."""
         self._key = key
         try:
             if not base_url.startswith(("http://", "https://")):
@@ -116,8 +122,17 @@ class Http:
         return await self._exchange(self._request("GET", path, None))
 
     async def post(self, path: str, body: Mapping[str, Any] | bytes, *, idempotency_key: str = "") -> Any:
-        """The JSON reply to a body, which may be serialised already. Raises EngineError."""
-        return await self._exchange(self._request("POST", path, body, idempotency_key))
+        """The JSON reply to a body, which may be serialised already. Raises EngineError.
+
+        Parameters that the server refuses by name are adapted, and the request is sent again: see `Dialect`.
+        """
+        while True:
+            sent = self._dialect(body).apply(body)
+            try:
+                return await self._exchange(self._request("POST", path, sent, idempotency_key))
+            except RequestRefused as error:
+                if not self._dialect(body).learn(str(error), sent):
+                    raise
 
     async def events(self, path: str, body: Mapping[str, Any] | bytes) -> AsyncIterator[Any]:
         """The JSON events of a streamed reply. Raises EngineError.
@@ -126,8 +141,9 @@ class Http:
         """
         from pyreqwest.exceptions import PyreqwestError
 
+        sent = self._dialect(body).apply(body)
         try:
-            async with self._request("POST", path, body) as response:
+            async with self._request("POST", path, sent) as response:
                 if response.status >= 300:
                     raise self._refusal(response, await self._body(response))
                 if "text/event-stream" not in (response.get_header("content-type") or ""):
@@ -135,12 +151,25 @@ class Http:
                     return
                 async for data in self._event_data(response):
                     if data == b"[DONE]":
-                        return
+                        break
                     yield self._event(data)
+                return
+        except RequestRefused as error:
+            if not self._dialect(body).learn(str(error), sent):
+                raise
         except PyreqwestError as error:
             raise self._fault(error) from None
         finally:
             _exit_guard.note_use()
+        # Nothing was yielded: the refusal came before the first event.
+        async for event in self.events(path, body):
+            yield event
+
+    def _dialect(self, body: Mapping[str, Any] | bytes) -> Dialect:
+        """The dialect of the model that a body names."""
+        found = _MODEL.search(body) if isinstance(body, bytes) else None
+        model = str(json.loads(found[1])) if found else str(body.get("model", "")) if isinstance(body, Mapping) else ""
+        return self._dialects.setdefault(model, Dialect())
 
     async def close(self) -> None:
         """End all connections. Requests that still run fail."""
