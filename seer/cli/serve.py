@@ -56,6 +56,13 @@ def serve(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    allow_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            help="Origin of web pages that may call the server, e.g. http://localhost:3000, or * for all. Repeat for several.",
+        ),
+    ] = None,
     self_check: Annotated[
         bool,
         typer.Option(
@@ -80,6 +87,8 @@ def serve(
 
     uvicorn = _import_uvicorn()
     limits = load_config(ServeSettings, None, server_options or [])
+    if allow_origins:
+        limits = limits.model_copy(update={"allow_origins": (*limits.allow_origins, *allow_origins)})
     rules = load_policy(policy)
     check_served(system, selector)
     choose_engine(engine, base_url=base_url, replicas=replicas)

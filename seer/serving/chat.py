@@ -1,9 +1,10 @@
 """Reads an OpenAI-style chat as documents and a question. All functions are pure.
 
-Documents are file parts (a data URL or an uploaded file), image parts (a data URL), and texts of at least
-`min_document_chars` characters. The question is the last text part of the last user message. If one long text holds both,
-its last paragraph is the question, or its first one if only that ends like a question. Short earlier messages are placed
-before the question, so that the model understands "and the second one?". Nothing is fetched from addresses.
+Documents are file parts (a data URL or an uploaded file), image parts (a data URL), texts in tags such as <context>, and texts
+of at least `min_document_chars` characters. The question is the last text part of the last user message. If one long text holds
+both, `seer.serving.turns` splits it. Earlier questions and all messages of the assistant are placed before the question, so that
+the model understands "and the second one?"; an earlier message is split as it was when it was the last one, so a document stays
+the same over all turns. A chat without a document is talk, which the model answers itself. Nothing is fetched from addresses.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seer.config import build_config
+from seer.engines.base import Message
 from seer.errors import InputError
 from seer.serving.settings import ChatOptions, ServeSettings
+from seer.serving.turns import asks_about_the_chat, split_question, unwrap
 
 MAX_EARLIER_CHARS = 4_000
 """Characters of earlier messages that are placed before the question; the latest are kept."""
@@ -53,6 +56,8 @@ class ChatRequest:
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
+    talk: tuple[Message, ...] = ()
+    """The messages of a chat without a document; the last one is the user's."""
 
 
 @dataclass
@@ -77,12 +82,13 @@ def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
         raise InputError("'messages' is missing or empty; send at least one user message")
     _refuse_unsupported(body)
     question, sources = _read_messages(messages, settings)
-    if not sources:
+    talk = () if sources else _talk(messages)
+    if not sources and not settings.talks:
         raise InputError(
             "the chat holds no document: add a file part, an image part, or a text of at least "
             f"{settings.min_document_chars} characters, and then the question"
         )
-    if len(question) > settings.max_question_chars:
+    if sources and len(question) > settings.max_question_chars:
         raise InputError(
             f"the question takes {len(question)} characters and {settings.max_question_chars} are allowed; put the document "
             "into a separate part or message before the question"
@@ -99,6 +105,7 @@ def read_chat(body: Any, settings: ServeSettings) -> ChatRequest:
         temperature=_number(body, "temperature", float, 0, 2),
         top_p=_number(body, "top_p", float, 1e-6, 1),
         seed=_number(body, "seed", int, -(2**63), 2**63 - 1),
+        talk=talk,
     )
 
 
@@ -108,8 +115,8 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
     last = max((n for n, m in enumerate(messages) if isinstance(m, Mapping) and m.get("role") == "user"), default=None)
     if last is None:
         raise InputError("no message has the role 'user'; ask the question in a user message")
+    _refuse_prefilled(messages[last + 1 :])
     question = ""
-    # Messages after the last question, such as a prefilled answer, are ignored.
     for index, message in enumerate(messages[: last + 1]):
         if not isinstance(message, Mapping):
             raise InputError(f"messages[{index}] is not an object; give it 'role' and 'content'")
@@ -118,10 +125,14 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
             question = _question(texts, parts)
         elif role in ("system", "developer"):
             _sort(texts, parts.instructions, parts)
-        elif role in ("user", "assistant"):
+        elif role == "assistant":
+            parts.earlier += [f"Assistant: {text}" for text in texts if text.strip()]
+        elif role == "user":
             short: list[str] = []
+            if _has_reply(messages, index):
+                texts = _as_it_was_asked(texts, parts)
             _sort(texts, short, parts)
-            parts.earlier += [f"{str(role).capitalize()}: {text}" for text in short]
+            parts.earlier += [f"User: {text}" for text in short]
         else:
             raise InputError(
                 f"messages[{index}] has the role '{role!s:.40}'; Seer reads system, developer, user and assistant"
@@ -129,6 +140,55 @@ def _read_messages(messages: Sequence[Any], settings: ServeSettings) -> tuple[st
     if not question.strip():
         raise InputError("the last user message holds no question; write it as the last text part")
     return _with_context(question, parts), parts.sources
+
+
+def _refuse_prefilled(rest: Sequence[Any]) -> None:
+    """Refuse an answer that the client has begun; an empty message, which some clients append, is ignored."""
+    for message in rest:
+        if isinstance(message, Mapping) and message.get("role") == "assistant" and message.get("content"):
+            raise InputError(
+                "the last message is the assistant's; Seer does not continue an answer that was begun: end with a user message"
+            )
+
+
+def _has_reply(messages: Sequence[Any], index: int) -> bool:
+    """Whether the assistant answered a message, so that it was the last one of an earlier request."""
+    following = messages[index + 1] if index + 1 < len(messages) else None
+    return isinstance(following, Mapping) and following.get("role") == "assistant"
+
+
+def _as_it_was_asked(texts: list[str], parts: _Parts) -> list[str]:
+    """The texts of an earlier message with the document and the question of its last text apart, as when it was asked."""
+    if not texts:
+        return texts
+    *others, last = texts
+    if len(last) < parts.settings.min_document_chars and unwrap(last) is None:
+        return texts
+    document, question = split_question(last, parts.settings.max_question_chars)
+    if not document or len(question) > MAX_EARLIER_CHARS:
+        return texts
+    short: list[str] = []
+    _sort(others, short, parts)
+    _add(parts, Source(f"text-{len(parts.sources) + 1}", text=document))
+    return [*short, question]
+
+
+def _talk(messages: Sequence[Any]) -> tuple[Message, ...]:
+    """A chat without a document, as messages for the model. System messages are joined into one at the start."""
+    system: list[str] = []
+    turns: list[Message] = []
+    for message in messages:
+        content = message.get("content")
+        texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
+        text = "\n".join(text for text in texts if text.strip())
+        if not text:
+            continue
+        if message.get("role") in ("system", "developer"):
+            system.append(text)
+        else:
+            turns.append(Message("user" if message["role"] == "user" else "assistant", (text,)))
+    head = (Message("system", ("\n".join(system),)),) if system else ()
+    return (*head, *turns)
 
 
 def _with_context(question: str, parts: _Parts) -> str:
@@ -180,9 +240,15 @@ def _file_source(file: Mapping[str, Any], number: int) -> Source:
 
 
 def _sort(texts: Sequence[str], short: list[str], parts: _Parts) -> None:
-    """Add long texts to the documents and the others to `short`."""
+    """Add long texts, and those in tags, to the documents, and the others to `short`."""
     for text in texts:
-        if len(text) >= parts.settings.min_document_chars:
+        wrapped = unwrap(text)
+        if wrapped is not None:
+            _add(parts, Source(f"text-{len(parts.sources) + 1}", text=wrapped.document))
+            text = wrapped.question
+            if text:
+                short.append(text)
+        elif len(text) >= parts.settings.min_document_chars:
             _add(parts, Source(f"text-{len(parts.sources) + 1}", text=text))
         elif text.strip():
             short.append(text)
@@ -195,31 +261,13 @@ def _question(texts: Sequence[str], parts: _Parts) -> str:
     *others, last = texts
     short: list[str] = []
     _sort(others, short, parts)
-    if len(last) >= parts.settings.min_document_chars:
+    if asks_about_the_chat(last) and not parts.sources:
+        return "\n".join([*short, last])
+    if len(last) >= parts.settings.min_document_chars or unwrap(last) is not None:
         document, last = split_question(last, parts.settings.max_question_chars)
         if document:
             _add(parts, Source(f"text-{len(parts.sources) + 1}", text=document))
     return "\n".join([*short, last])
-
-
-# Ends like a question in any language, or begins with a label for one.
-_ASKS = re.compile(r"[?？]\s*\Z|\A\s*(question|query|q|问题|task|instruction)\s*[:：]", re.I)
-
-
-def split_question(text: str, max_question_chars: int) -> tuple[str, str]:
-    """Split one text into (document, question); the document is empty if the text has one paragraph.
-
-    The last paragraph is the question, unless only the first one ends with a question mark or a colon.
-    """
-    body = text.rstrip()
-    head, gap, tail = body.rpartition("\n\n")
-    if not gap:
-        head, gap, tail = body.rpartition("\n")
-    first, _, rest = body.lstrip().partition("\n\n")
-    asks_first = len(first) <= max_question_chars and first.rstrip().endswith(("?", "？", ":", "："))
-    if rest.strip() and asks_first and not _ASKS.search(tail):
-        return rest, first
-    return (head + gap, tail) if head.strip() else ("", body)
 
 
 _DATA_URL = re.compile(r"\s*data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<parameters>(;[^;,]*+)*+),", re.A | re.I)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from seer.engines.admission import Admission
-from seer.engines.base import Engine, Generation, Request
+from seer.engines.base import Chat, Engine, Generation, Request, Sampling
 from seer.errors import DocumentNotFound, InputError
 from seer.reading.conversation import converse
 from seer.reading.policy import ReadingPolicy
 from seer.reading.reader import read_one
 from seer.reading.state import OnStep
 from seer.rendering.collection import combine
-from seer.schema import Answer, Document
+from seer.schema import Answer, Document, Failure, PageStyle, Status, Step, StepUsage, Usage
 from seer.selection.passages import PASSAGE_PAGES
 from seer.serving.chat import ChatRequest, Source
 from seer.serving.files import FileStore
@@ -41,6 +42,10 @@ class ServedEngine(Engine, Protocol):
     def close(self) -> None:
         """Release what the engine holds."""
         ...
+
+
+_NOTHING = Document(name="", text="", style=PageStyle(), pages=())
+"""The document of a chat without one."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class ReadingDesk:
         that the settings allow. A failure of the engine is a failed answer.
         """
         async with asyncio.timeout(self.settings.timeout_s), self.admission.enter():
+            if chat.talk:
+                return _NOTHING, await self._talk(chat, listener or Listener())
             sources = [self._with_bytes(source, owner) for source in chat.sources]
             document = await asyncio.to_thread(load_documents, sources, chat, self.settings)
             return document, await self._read(chat, document, listener or Listener())
@@ -92,6 +99,32 @@ class ReadingDesk:
             document, chat.question, self.engine, selector, policy, listener.on_step, listener.on_text
         )
         return await read_one(conversation, self._request_with(listener), in_thread=True)
+
+    async def _talk(self, chat: ChatRequest, listener: Listener) -> Answer:
+        """Answer a chat without a document by the model alone."""
+        policy = chat_policy(self.policy, chat, self.settings)
+        sampling = Sampling(policy.max_new_tokens, policy.temperature, policy.top_p, seed=policy.seed)
+        request = Request(Chat(chat.talk), f"talk-{secrets.token_hex(8)}", sampling=sampling, on_text=listener.on_text)
+        try:
+            generation = await self._request_with(listener)(request)
+        finally:
+            self.engine.forget(request.session)
+        if generation.error is not None:
+            return Answer(
+                text="", status=Status.FAILED, cause=str(generation.error), failure=Failure.of(generation.error)
+            )
+        usage = Usage(
+            prompt=generation.prompt_tokens, completion=generation.completion_tokens, cached=generation.cached_tokens
+        )
+        thoughts = [Step(name="reason", outputs={"text": generation.reasoning})] if generation.reasoning else []
+        spent = StepUsage(prompt=usage.prompt, completion=usage.completion, cached=usage.cached)
+        answer = Step(name="answer", outputs={"text": generation.text}, usage=spent, finish=generation.finish)
+        steps = (*thoughts, answer)
+        if listener.on_step is not None:
+            for step in steps:
+                listener.on_step(step)
+        seconds = generation.seconds
+        return Answer(text=generation.text, status=Status.ANSWERED, usage=usage, trace=steps, seconds=seconds)
 
     def _choice(self, chat: ChatRequest) -> tuple[str, str]:
         """Return the names of the system and the selector for a chat. Raises InputError if they do not go together."""
@@ -179,6 +212,7 @@ def _load(source: Source, style: str, chat: ChatRequest, max_pages: int) -> Docu
         max_pages=max_pages,
         reflow=options.reflow,
         ocr=options.ocr,
+        encoding=options.encoding,
     )
 
 

@@ -65,7 +65,7 @@ def usage(answer: Answer) -> dict[str, Any]:
 
 
 def seer_field(document: Document, answer: Answer) -> dict[str, Any]:
-    """The `seer` field of a reply: status, selected pages, citations, tokens and deviations."""
+    """The `seer` field of a reply: status, selected pages, citations, tokens, deviations and the document's warnings."""
     spent = answer.usage
     return {
         "status": str(answer.status),
@@ -78,6 +78,7 @@ def seer_field(document: Document, answer: Answer) -> dict[str, Any]:
             "saved": max(0, spent.full_text - spent.prompt) if spent.full_text else 0,
         },
         "deviations": sorted({name for step in answer.trace for name in step.deviations}),
+        "warnings": [warning.model_dump(mode="json") for warning in document.warnings],
         "seconds": round(answer.seconds, 4),
     }
 

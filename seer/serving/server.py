@@ -255,6 +255,17 @@ def create_app(
         metrics=server.metrics,
         paths=tuple(dict.fromkeys(path for _, path, _ in routes)),
     )
+    if settings.allow_origins:
+        from starlette.middleware.cors import CORSMiddleware
+
+        # Outermost, because a browser's preflight request carries no key.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allow_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=("x-request-id", "retry-after", "x-should-retry"),
+        )
     return app
 
 

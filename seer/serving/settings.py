@@ -26,6 +26,10 @@ class ServeSettings(Record):
     max_question_chars: int = Field(8_000, ge=16)
     min_document_chars: int = Field(1_500, ge=1)
     """A text of at least this length is a document; a shorter one belongs to the question."""
+    talks: bool = True
+    """Answer a chat without a document, such as a request for a title, by the model alone. False refuses it."""
+    allow_origins: tuple[str, ...] = ()
+    """Web pages that may call this server from a browser: their origins, such as http://localhost:3000, or "*" for all."""
     max_new_tokens: int = Field(4_096, ge=1)
     max_concurrent: int = Field(64, ge=1)
     max_waiting: int = Field(128, ge=0)
@@ -55,6 +59,8 @@ class ChatOptions(Record):
     """Text of whole pages, or only the passages that match the question."""
     selector: ServedSelector | None = None
     """How pages are selected."""
+    encoding: str | None = None
+    """Character encoding of text and HTML files, e.g. windows-1252."""
     pages: str | None = None
     """Only these pages of the documents, e.g. 10-40."""
     reflow: bool = False

@@ -85,7 +85,8 @@ class Stream:
                 finally:
                     reading.cancel()
 
-        headers = {"Cache-Control": "no-cache"}
+        # nginx would otherwise hold the events back.
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         return Reply(self.events(), media_type="text/event-stream", headers=headers)
 
     async def events(self) -> AsyncIterator[str]:

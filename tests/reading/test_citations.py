@@ -167,7 +167,10 @@ def test_words_are_equal_in_every_spelling():
     assert words("Cafe\u0301 ﬁnal Ｔｏｔａｌ co\u00adoperate") == words("Café final Total cooperate")
 
 
-DIVIDED = "The contract names the applicant's represen-\ntative as Ms Over- \n  street, who is well-\nknown, and pages 12-\n14 of it."
+DIVIDED = (
+    "The contract names the applicant's represen-\ntative as Ms Over- \n  street, who is well-\nknown, "
+    "and pages 12-\n14 of it."
+)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from seer.rendering.formats import scans
 from seer.rendering.formats.pdf import file as pdfsource
 from seer.rendering.formats.pdf.reading import PageText
 from seer.rendering.layout.lines import lay_out
-from seer.serving.chat import ChatRequest, Source, decode_data_url, read_chat, split_question
+from seer.serving.chat import ChatRequest, Source, decode_data_url, read_chat
 from seer.serving.reading import chat_policy, load_documents, safe_name
 from seer.serving.settings import ChatOptions, ServeSettings, read_keys
+from seer.serving.turns import split_question
 from tests.rendering.makers import WORD, make_docx, make_pdf
 
 SETTINGS = ServeSettings(min_document_chars=100)
@@ -243,7 +244,11 @@ def test_read_keys_takes_strong_keys_from_file_or_environment(tmp_path, monkeypa
         ),
         ([{"role": "tool", "content": "x"}, user("x")], {}, r"messages\[0\] has the role 'tool'; Seer reads system"),
         ([user(texts(LONG, " "))], {}, "the last user message holds no question; write it as the last text part"),
-        ([user("Who jumps?")], {}, "the chat holds no document: add a file part.* a text of at least 100 characters"),
+        (
+            [user(f"{LONG}\n\nWho?"), {"role": "assistant", "content": "The"}],
+            {},
+            "does not continue an answer that was begun: end with a user message",
+        ),
         ([user(texts(LONG, "Who?" + " and who" * 900))], {}, "characters and 4000 are allowed; put the document"),
         ([user(texts(*[LONG] * 65, "Who?"))], {}, "the chat holds more than 64 documents; join some of them"),
         ([user(texts(LONG, "Who?"))], {"model": 5}, "'model' is missing; see /v1/models"),
@@ -287,3 +292,90 @@ def test_chat_policy_takes_passages_from_the_chat_only_if_its_system_retrieves_t
     assert (policy.retrieve, policy.selector_pages) == ("passages", 3)
     with pytest.raises(InputError, match="retrieve=passages: the system 'seer-k0' retrieves no text"):
         chat_policy(ReadingPolicy(retrieve=False), chat, ServeSettings())
+
+
+TURN = f"{LONG}\n\nWho jumps?"
+
+
+def test_read_chat_keeps_the_document_of_the_first_turn_in_later_turns():
+    first = read(user(TURN))
+    later = read(
+        user(TURN),
+        {"role": "assistant", "content": "The fox. " * 40},
+        user("Over whom?"),
+        {"role": "assistant", "content": "The dog."},
+        user("Why?"),
+    )
+    assert later.sources == first.sources
+    assert later.question.startswith("Earlier in this conversation:\nUser: Who jumps?\nAssistant: The fox.")
+    assert later.question.endswith("User: Over whom?\nAssistant: The dog.\n\nWhy?")
+
+
+WRAPPED = {
+    "short context": (
+        "<context>\nThe fee is 90.\n</context>\n<user_query>\nWhat is it?\n</user_query>",
+        "The fee is 90.",
+        "What is it?",
+    ),
+    "query first": (f"<query>What is it?</query>\n<documents>\n{LONG}\n</documents>", LONG, "What is it?"),
+    "question outside": (
+        f"Use the context.\n<context>\n{LONG}\n</context>\nWhat is it?",
+        LONG,
+        "Use the context.\n\nWhat is it?",
+    ),
+    "sources inside": (
+        f"<context>\n<source id='1'>{LONG}</source>\n<source>b</source>\n</context>\n\nWhat is it?",
+        f"<source id='1'>{LONG}</source>\n<source>b</source>",
+        "What is it?",
+    ),
+    "upper case": (f"<CONTEXT>{LONG}</CONTEXT><QUESTION>What is it?</QUESTION>", LONG, "What is it?"),
+    "query only": (f"{LONG}\n<user_query>What is it?</user_query>\n", LONG, "What is it?"),
+}
+
+
+@pytest.mark.parametrize(("text", "document", "question"), WRAPPED.values(), ids=WRAPPED)
+def test_read_chat_reads_tags_around_context_and_query(text, document, question):
+    chat = read(user(text))
+    assert [source.text.strip() for source in chat.sources] == [document.strip()]
+    assert chat.question.split() == question.split()
+
+
+def test_read_chat_reads_context_tags_of_a_system_message():
+    chat = read(
+        {"role": "system", "content": "Answer briefly.\n<context>\nThe fee is 90.\n</context>"}, user("What is it?")
+    )
+    assert [source.text for source in chat.sources] == ["The fee is 90."]
+    assert chat.question == "Answer briefly.\n\nWhat is it?"
+
+
+@pytest.mark.parametrize(
+    "text", [f"{LONG} <context> {LONG}", f"<context>{LONG}", f"{LONG}</context></query>", "<context></context>" + LONG]
+)
+def test_read_chat_takes_unpaired_tags_as_text(text):
+    chat = read(user(texts(text, "What?")))
+    assert chat.question == "What?" and chat.sources[0].text == text
+
+
+def test_split_question_with_many_tags_takes_linear_time():
+    text = "<source>" * 200_000 + "<context>" * 100_000 + "</source>" * 200_000
+    assert split_question(text, 100)[0]
+
+
+TITLE = f"### Task:\nGenerate a title.\n<chat_history>\nUSER: {LONG}\nASSISTANT: The fox.\n</chat_history>"
+
+
+@pytest.mark.parametrize("text", ["Write a title.", TITLE])
+def test_read_chat_without_a_document_is_talk(text):
+    chat = read(
+        {"role": "developer", "content": "Be short."}, user("Hello"), {"role": "assistant", "content": ""}, user(text)
+    )
+    assert not chat.sources
+    assert [(message.role, message.text) for message in chat.talk] == [
+        ("system", "Be short."),
+        ("user", "Hello"),
+        ("user", text),
+    ]
+
+
+def test_read_chat_ignores_an_empty_message_after_the_question():
+    assert read(user(TURN), {"role": "assistant", "content": ""}).question == "Who jumps?"

@@ -21,7 +21,7 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from seer.engines.base import Request  # noqa: E402
+from seer.engines.base import Chat, Request  # noqa: E402
 from seer.engines.batched import BatchedEngine  # noqa: E402
 from seer.engines.scripted import ScriptedEngine  # noqa: E402
 from seer.errors import EngineError  # noqa: E402
@@ -37,6 +37,10 @@ KEY = "a-long-and-random-key-1"
 
 def script(request: Request) -> str:
     """Selects page 1, thinks, and quotes the first line of the retrieved text. A few words in the question change that."""
+    if isinstance(request.prompt, Chat):
+        if "crash" in request.prompt.messages[-1].text:
+            raise EngineError("a scripted failure")
+        return f"<think>Short.</think>\nA title for {len(request.prompt.messages)} messages<|user|>"
     question = request.prompt.turns[0].text
     if "crash" in question:
         raise EngineError("a scripted failure")
@@ -210,7 +214,11 @@ def test_models_health_and_metrics_describe_the_server(server):
 # ── Bad input ────────────────────────────────────────────────────────────────────────────────────
 
 BAD: dict[str, tuple[dict[str, Any], int, str]] = {
-    "no document": ({"messages": [{"role": "user", "content": "hello"}]}, 400, "holds no document"),
+    "a begun answer": (
+        {"messages": [*chat(), {"role": "assistant", "content": "The price is"}]},
+        400,
+        "does not continue an answer",
+    ),
     "no messages": ({"messages": []}, 400, "'messages' is missing"),
     "a file without an id": (
         {
