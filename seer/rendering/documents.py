@@ -25,10 +25,11 @@ import numpy as np
 from seer.errors import DocumentNotFound, GlyphError, InputError
 from seer.rendering.drawing.raster import VERSION, draw_page, page_png
 from seer.rendering.formats.extract import Notice
+from seer.rendering.formats.images.load import load_image
 from seer.rendering.formats.pageranges import check_count, parse_pages
 from seer.rendering.formats.pdf import load_pdf
 from seer.rendering.formats.registry import FORMATS
-from seer.rendering.formats.scans import Ocr, Progress, load_image
+from seer.rendering.formats.scans import Ocr, Progress
 from seer.rendering.formats.sniff import check_name, sniff
 from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
@@ -76,7 +77,7 @@ def load(
         encoding: read the content as text in this encoding instead of detecting its format.
         strict_glyphs: raise an error if no font covers a character, instead of drawing a box.
         pages: keep only these pages, such as "10-40,52". Their labels record their numbers.
-        max_pages: reject a document of more pages before the rest is laid out or read. Of a PDF only `pages` count.
+        max_pages: reject a document of more pages before the rest is laid out or read. Of a PDF or an image only `pages` count.
         dpi: resolution of the images of PDF pages.
         reflow: lay out the text of a PDF or an image in `style`.
         ocr: read scanned pages by OCR: "auto" if a page has no usable text, "always" or "never".
@@ -140,7 +141,7 @@ def load_bytes(
             data, name, dpi=dpi, pages=pages, max_pages=max_pages, password=password, ocr=ocr, progress=progress
         )
     elif kind == "image":
-        document = load_image(data, name, max_pages=max_pages, ocr=ocr, progress=progress)
+        document = load_image(data, name, pages=pages, max_pages=max_pages, ocr=ocr, progress=progress)
     else:
         extract = FORMATS[kind].read(data, name, encoding)
         if not extract.text:

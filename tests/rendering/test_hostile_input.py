@@ -192,15 +192,15 @@ def test_read_docx_of_largest_xml_stays_below_two_gigabytes(kind: str) -> None:
 
 
 def test_load_image_checks_size_of_every_frame(tmp_path: Path, monkeypatch) -> None:
-    from seer.rendering.formats import scans
+    from seer.rendering.formats.images import frames
 
-    frames = [Image.new("L", (50, 50)), Image.new("L", (400, 400))]
-    frames[0].save(tmp_path / "grows.tiff", save_all=True, append_images=frames[1:])
+    small, large = Image.new("L", (50, 50)), Image.new("L", (400, 400))
+    small.save(tmp_path / "grows.tiff", save_all=True, append_images=[large])
     assert len(load(tmp_path / "grows.tiff", ocr="never").pages) == 2
-    monkeypatch.setattr(scans, "_MAX_FRAMES_BYTES", 100_000)
+    monkeypatch.setattr(frames, "_MAX_FRAMES_BYTES", 100_000)
     with pytest.raises(InputError, match="split the file"):
         load(tmp_path / "grows.tiff", ocr="never")
-    monkeypatch.setattr(scans, "MAX_IMAGE_PIXELS", 10_000)
+    monkeypatch.setattr(frames, "MAX_IMAGE_PIXELS", 10_000)
     with pytest.raises(InputError, match="400x400 px"):
         load(tmp_path / "grows.tiff", ocr="never")
 

@@ -36,7 +36,7 @@ class Format:
         return extract
 
 
-_IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+_IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".heic")
 
 FORMATS: Mapping[str, Format] = {
     "pdf": Format("a PDF", (".pdf",)),

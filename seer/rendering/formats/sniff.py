@@ -15,6 +15,7 @@ import zipfile
 from pathlib import PurePath
 
 from seer.errors import InputError
+from seer.rendering.formats.images.frames import HEIF_BRANDS
 from seer.rendering.formats.office.package import BROKEN_ZIP
 from seer.rendering.formats.registry import FORMATS
 from seer.rendering.formats.text import BYTE_ORDER_MARKS
@@ -33,6 +34,8 @@ _REJECTED = (
     (b"MZ", "a program", "use a document"),
     (b"%!PS", "a PostScript file", "convert it to PDF"),
     (b"SQLite format 3", "a database", "use a document"),
+    (b"\xff\x0a", "a JPEG XL image", "save it as .png"),
+    (b"\x00\x00\x00\x0cJXL ", "a JPEG XL image", "save it as .png"),
     (b"PAR1", "a Parquet file", "use a document"),
 )
 _TEXT_SIGNATURES = (b"{\\rtf", b"%!PS")
@@ -69,6 +72,10 @@ def sniff(data: bytes, name: str, encoding: str | None = None) -> str:
     # "GIF89a" may be the first word of a text; an image has control bytes after it.
     if (head.startswith(_IMAGE_SIGNATURES) and _has_controls(head)) or _is_bitmap(data) or _is_webp(head):
         return "image"
+    if head[4:8] == b"ftyp" and _has_controls(head):
+        if head[8:12] in HEIF_BRANDS or head[8:12] in (b"avif", b"avis"):
+            return "image"
+        raise InputError(f"'{name}' is a film or a sound, which cannot be read; use a document or an image")
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
         return _zip_format(data, name)
     # A signature of letters also begins ordinary text, so it counts only if control bytes follow.

@@ -12,6 +12,7 @@ from seer.errors import InputError
 from seer.rendering import load, png_bytes
 from seer.rendering.drawing.reportlab import PDFIUM_LOCK, rasterise
 from seer.rendering.formats import scans
+from seer.rendering.formats.images import load as images
 from seer.rendering.formats.pdf import load as pdfsource
 from tests.rendering.makers import make_pdf, make_scanned_pdf, write_file
 
@@ -138,7 +139,7 @@ def test_load_runs_ocr_on_scanned_pages_only(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pdfsource, "ocr_installed", lambda: True)
     monkeypatch.setattr(pdfsource, "read_picture", fake)
-    monkeypatch.setattr(scans, "read_picture", fake)
+    monkeypatch.setattr(images, "read_picture", fake)
     path = write_file(tmp_path, "scan.pdf", make_scanned_pdf(np.full((100, 300), 200, np.uint8), caption="12"))
     document = load(path, dpi=72)
     assert document.text == "text of the scan\n" and len(seen) == 1

@@ -11,6 +11,7 @@ from PIL import Image
 from seer.errors import InputError
 from seer.rendering import load, png_bytes, render_text
 from seer.rendering.formats import scans
+from seer.rendering.formats.images import frames
 from tests.rendering.makers import encode_image, write_file
 
 
@@ -65,10 +66,10 @@ def test_load_image_sixteen_bit_grey_keeps_upper_bits(tmp_path, kind):
 
 
 def test_load_image_scales_down_and_rejects_huge_images(tmp_path, monkeypatch):
-    data = png_bytes(np.full((60, 5000), 255, np.uint8))
+    data = png_bytes(np.full((1500, 5000), 255, np.uint8))
     document = load(write_file(tmp_path, "wide.png", data), ocr="never")
     assert document.page(1).width_px == scans.MAX_SIDE_PX
-    monkeypatch.setattr(scans, "MAX_IMAGE_PIXELS", 1000)
+    monkeypatch.setattr(frames, "MAX_IMAGE_PIXELS", 1000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(InputError, match="megapixels"):
