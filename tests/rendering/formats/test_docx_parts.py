@@ -168,7 +168,7 @@ def test_content_of_a_paragraph_keeps_its_meaning(content, shown):
     ("content", "kind"),
     [
         (run("seen ") + run("secret", "<w:vanish/>"), "hidden-text"),
-        (run("seen ") + "<w:r><w:sym w:font='Unknown' w:char='F0FC'/></w:r>", "drawing"),
+        (run("seen ") + "<w:r><w:sym w:font='Unknown' w:char='F0FC'/></w:r>", "symbol"),
         (run("seen ") + "<w:r><w:drawing/></w:r>", "drawing"),
         (run("seen ") + "<w:r><w:object/></w:r>", "drawing"),
         (run("seen ") + "<m:oMath><m:r/></m:oMath>", "formula"),

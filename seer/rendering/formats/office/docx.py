@@ -9,15 +9,16 @@ brackets. Hidden text, drawings and formulas without a text form are left out wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 
 from seer.rendering.formats.extract import Extract, Notice
 from seer.rendering.formats.office.numbering import Numbering
 from seer.rendering.formats.office.omml import linear_equation
 from seer.rendering.formats.office.package import Element, Package, attribute, child, open_package, tag_of
-from seer.rendering.formats.office.runs import RunLook, RunStyles, is_on
-from seer.rendering.formats.office.symbols import in_font, symbol
+from seer.rendering.formats.office.runs import RunLook, RunStyles
+from seer.rendering.formats.office.symbols import UNKNOWN, in_font, symbol
+from seer.rendering.formats.office.tree import check_box, count, cut, ends_text, inside, plain, style_of
 from seer.rendering.formats.scripts import lowered, raised
 
 _LEFT_OUT = {
@@ -99,6 +100,8 @@ class _Reader:
         styles = self._first("styles")
         self._numbering = Numbering(self._first("numbering"), styles)
         self._run_styles = RunStyles(styles)
+        self._style = ""
+        """The style of the current paragraph."""
         self._carried: _Text | None = None
         """Text of a paragraph whose end was deleted: it belongs to the next one."""
         self._notes: dict[tuple[str, str], Element] = {}
@@ -130,7 +133,8 @@ class _Reader:
         last = max(0, len(text) - 1)
         notices = [Notice(one.kind, one.message, min(one.offset or 0, last)) for one in out.notices[:_MAX_NOTICES]]
         if len(out.notices) > _MAX_NOTICES:
-            notices.append(Notice("drawing", f"{len(out.notices) - _MAX_NOTICES} more parts of this file are left out"))
+            kinds = Counter(one.kind for one in out.notices[_MAX_NOTICES:])
+            notices += [Notice(kind, f"{number:,} more such parts of this file") for kind, number in kinds.items()]
         return Extract(text, tuple(notices))
 
     def _first(self, kind: str) -> Element | None:
@@ -162,8 +166,9 @@ class _Reader:
             self._blocks(self._notes[key], note)
             out.write(f"[{written}] {str(note).strip()}\n")
         for key, element in self._notes.items():
-            if key not in self._marks:
-                self._blocks(element, out)
+            words = "" if key in self._marks else " ".join(plain(element).split())
+            if words:
+                out.notice("note", f"a note that the text does not refer to is left out: “{cut(words)}”")
 
     # ── Blocks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -181,7 +186,7 @@ class _Reader:
                 self._equation(element, out)
             elif tag not in _LEFT_OUT:
                 self._blocks(element, out)
-        if self._carried is not None and _ends_text(parent):
+        if self._carried is not None and ends_text(parent):
             out.add(self._carried)
             out.write("\n")
             self._carried = None
@@ -189,8 +194,15 @@ class _Reader:
     def _paragraph(self, element: Element, out: _Text) -> None:
         inner = self._carried or _Text()
         self._carried = None
+        outer, self._style = self._style, style_of(element)
         self._runs(element, inner)
         inner.end_script()
+        mark = child(element, "w:pPr", "w:rPr")
+        is_hidden = not inner.length and self._run_styles.of(mark, self._style).is_hidden
+        self._style = outer
+        if is_hidden and not inner.boxes:
+            out.add(inner)  # its notices; Word neither shows nor numbers the paragraph
+            return
         if child(element, "w:pPr", "w:rPr", "w:del") is not None:
             self._carried = inner
             return
@@ -205,24 +217,27 @@ class _Reader:
 
     def _table(self, table: Element, out: _Text) -> None:
         """Write a table: a line for each row; cells separated by tabs, paragraphs within a cell by spaces."""
-        for row in _inside(table, "w:tr", "w:tbl"):
+        for row in inside(table, "w:tr", "w:tbl"):
             if child(row, "w:trPr", "w:del") is not None:
                 continue
             before = child(row, "w:trPr", "w:gridBefore")
-            cells = [""] * (0 if before is None else min(_MAX_COLUMNS, _count(before)))
+            cells = [""] * (0 if before is None else min(_MAX_COLUMNS, count(before)))
             line = _Text()
-            for cell in _inside(row, "w:tc", "w:tr"):
+            for cell in inside(row, "w:tc", "w:tr"):
                 inner = _Text()
                 merged = child(cell, "w:tcPr", "w:vMerge")
                 # A cell that continues the one above it is part of that cell.
                 if merged is None or attribute(merged, "val") == "restart":
                     self._blocks(cell, inner)
-                cells.append(" ".join(str(inner).split("\n")).strip())
+                # A tab separates cells, so those inside of a cell become spaces.
+                cells.append(" ".join(str(inner).replace("\t", " ").split("\n")).strip())
                 line.notices += [Notice(one.kind, one.message, 0) for one in inner.notices]
                 span = child(cell, "w:tcPr", "w:gridSpan")
                 # The limit is that of the whole row, so that many wide cells cannot multiply.
                 room = max(0, _MAX_COLUMNS - len(cells))
-                cells += [""] * (0 if span is None else min(room, _count(span) - 1))
+                cells += [""] * (0 if span is None else min(room, count(span) - 1))
+            after = child(row, "w:trPr", "w:gridAfter")
+            cells += [""] * (0 if after is None else min(max(0, _MAX_COLUMNS - len(cells)), count(after)))
             line.write("\t".join(cells) + "\n")
             out.add(line)
 
@@ -246,11 +261,11 @@ class _Reader:
                 self._runs(element, out)
 
     def _run(self, run: Element, out: _Text) -> None:
-        look = self._run_styles.of(child(run, "w:rPr"))
+        look = self._run_styles.of(child(run, "w:rPr"), self._style)
         if look.is_hidden:
-            words = " ".join(_plain(run).split())
+            words = " ".join(plain(run).split())
             if words:
-                out.notice("hidden-text", f"hidden text is left out: “{words[:60]}{'…' if len(words) > 60 else ''}”")
+                out.notice("hidden-text", f"hidden text is left out: “{cut(words)}”")
             return
         self._content(run, out, look)
 
@@ -259,9 +274,12 @@ class _Reader:
         for element in run:
             tag = tag_of(element)
             if tag == "w:t":
-                out.write(in_font(element.text or "", look.font), look.script)
+                text = in_font(element.text or "", look.font)
+                if text.count(UNKNOWN) > (element.text or "").count(UNKNOWN):
+                    out.notice("symbol", f"a symbol of the font {look.font[:40]} has no known character")
+                out.write(text, look.script)
             elif tag == "w:fldChar":
-                out.write(_check_box(element))
+                out.write(check_box(element))
             elif tag == "w:ruby":
                 self._ruby(element, out)
             elif tag in ("w:tab", "w:ptab"):
@@ -288,7 +306,7 @@ class _Reader:
         base, reading = child(element, "w:rubyBase"), child(element, "w:rt")
         if base is not None:
             self._runs(base, out)
-        words = "" if reading is None else _plain(reading).strip()
+        words = "" if reading is None else plain(reading).strip()
         if words:
             out.write(f"({words})")
 
@@ -299,8 +317,8 @@ class _Reader:
         except ValueError:
             found = None
         if found is None:
-            out.notice("drawing", f"a symbol has no known character: code {code[:8]} of the font {font[:40]}")
-        out.write(found or "□")
+            out.notice("symbol", f"a symbol has no known character: code {code[:8]} of the font {font[:40]}")
+        out.write(found or UNKNOWN)
 
     def _note_mark(self, kind: str, identity: str, out: _Text) -> None:
         key = (kind, identity)
@@ -325,14 +343,14 @@ class _Reader:
 
     def _drawing(self, element: Element, out: _Text) -> None:
         """Write a text box after its paragraph; of a picture, write the description that its author gave."""
-        boxes = list(_inside(element, "w:txbxContent", "mc:Fallback"))
+        boxes = list(inside(element, "w:txbxContent", "mc:Fallback"))
         for box in boxes:
             inner = _Text()
             self._blocks(box, inner)
             out.boxes.append(inner)
         if boxes:
             return
-        described = next(_inside(element, "wp:docPr", "mc:Fallback"), None)
+        described = next(inside(element, "wp:docPr", "mc:Fallback"), None)
         alternative = "" if described is None else " ".join(attribute(described, "descr").split())
         if alternative:
             out.write(f"[picture: {alternative}]")
@@ -340,41 +358,3 @@ class _Reader:
         out.notice(
             "drawing", f"{what} is left out" + (f"; its description is “{alternative[:60]}”" if alternative else "")
         )
-
-
-def _inside(parent: Element, tag: str, barrier: str) -> Iterator[Element]:
-    """Yield the nearest descendants with a tag, also those inside wrappers such as content controls.
-
-    Neither what lies inside one of them nor inside an element with the tag `barrier` is searched.
-    """
-    for element in parent:
-        name = tag_of(element)
-        if name == tag:
-            yield element
-        elif name != barrier:
-            yield from _inside(element, tag, barrier)
-
-
-def _plain(element: Element) -> str:
-    """Return all text below an element."""
-    return "".join(one.text or "" for one in element.iter() if tag_of(one) == "w:t")
-
-
-def _ends_text(parent: Element) -> bool:
-    """Return whether an element is a whole text, so that nothing can follow its last paragraph."""
-    return tag_of(parent) not in ("w:sdt", "w:sdtContent", "w:ins", "w:customXml", "w:smartTag", "w:moveTo")
-
-
-def _check_box(element: Element) -> str:
-    """Return the sign of a check box that is a form field of an older version; empty for any other field."""
-    box = child(element, "w:ffData", "w:checkBox")
-    if box is None:
-        return ""
-    state = child(box, "w:checked")
-    return "☑" if is_on(state if state is not None else child(box, "w:default")) else "☐"
-
-
-def _count(element: Element) -> int:
-    """Return the number that an element holds, at least 1."""
-    value = attribute(element, "val")
-    return max(1, int(value)) if value.isdecimal() and len(value) < 6 else 1

@@ -51,10 +51,17 @@ class Numbering:
         self._begun: set[tuple[str, int]] = set()
         self._styles: dict[str, tuple[Element | None, str]] = {}
         self._style_levels: dict[tuple[str, str], int] = {}
+        self._style_links: dict[str, str] = {}
+        """Styles of lists by abstract lists that have no levels of their own."""
+        self._default = ""
+        """The style of paragraphs that name none."""
         for one in numbering if numbering is not None else ():
             if tag_of(one) == "w:abstractNum":
                 name = attribute(one, "abstractNumId")
                 self._abstract[name] = self._levels(one, name)
+                link = child(one, "w:numStyleLink")
+                if link is not None:
+                    self._style_links[name] = attribute(link, "val")
             elif tag_of(one) == "w:num":
                 self._read_list(one)
         for one in styles if styles is not None else ():
@@ -62,6 +69,8 @@ class Numbering:
                 based_on = child(one, "w:basedOn")
                 base = "" if based_on is None else attribute(based_on, "val")
                 self._styles[attribute(one, "styleId")] = (child(one, "w:pPr", "w:numPr"), base)
+                if attribute(one, "type") == "paragraph" and attribute(one, "default") in ("1", "true", "on"):
+                    self._default = attribute(one, "styleId")
 
     def number(self, paragraph: Element) -> str:
         """Return the number of a paragraph as shown, or an empty string. Bullets become "-"."""
@@ -69,6 +78,7 @@ class Numbering:
         if name not in self._lists:
             return ""
         abstract, starts, own = self._lists[name]
+        abstract = self._linked(abstract)
         levels = {**self._abstract.get(abstract, {}), **own}
         level = levels.get(depth)
         if level is None:
@@ -95,6 +105,14 @@ class Numbering:
             return format_number(count, "decimal" if level.is_legal else other.form)
 
         return re.sub(r"%(\d)", value, level.text).strip()
+
+    def _linked(self, abstract: str) -> str:
+        """Return the abstract list that has the levels: a list may take them from the list of a style."""
+        style = self._style_links.get(abstract)
+        if style is None or style not in self._styles:
+            return abstract
+        name, _ = _of_properties(self._styles[style][0])
+        return self._lists.get(name or "", (abstract, {}, {}))[0]
 
     def _read_list(self, one: Element) -> None:
         reference = child(one, "w:abstractNumId")
@@ -140,7 +158,7 @@ class Numbering:
         properties = child(paragraph, "w:pPr")
         own = child(properties, "w:numPr")
         style_element = child(properties, "w:pStyle")
-        style = "" if style_element is None else attribute(style_element, "val")
+        style = self._default if style_element is None else attribute(style_element, "val")
         name, depth = _of_properties(own)
         for _ in range(_MAX_STYLES):
             if name is not None or style not in self._styles:

@@ -24,29 +24,43 @@ class RunLook:
 
 
 class RunStyles:
-    """The character styles of a document."""
+    """The character and paragraph styles of a document, and its defaults."""
 
     def __init__(self, styles: Element | None) -> None:
         self._styles: dict[str, tuple[Element | None, str]] = {}
+        self._default = ""
+        """The style of paragraphs that name none."""
+        self._document = child(styles, "w:docDefaults", "w:rPrDefault", "w:rPr")
         for one in styles if styles is not None else ():
             if tag_of(one) == "w:style":
                 base = child(one, "w:basedOn")
                 name = "" if base is None else attribute(base, "val")
                 self._styles[attribute(one, "styleId")] = (child(one, "w:rPr"), name)
+                if attribute(one, "type") == "paragraph" and attribute(one, "default") in ("1", "true", "on"):
+                    self._default = attribute(one, "styleId")
 
-    def of(self, properties: Element | None) -> RunLook:
-        """Return the look of a run with these properties: its own come before those of its style and of the base."""
-        if properties is None:
-            return RunLook()
-        chain: list[Element] = [properties]
+    def of(self, properties: Element | None, paragraph_style: str = "") -> RunLook:
+        """Return the look of a run with these properties, in a paragraph of this style.
+
+        The run's own properties come before those of its style, of the paragraph's style and of the document.
+        """
         style = child(properties, "w:rStyle")
-        name = "" if style is None else attribute(style, "val")
+        chain = [] if properties is None else [properties]
+        chain += self._of_style("" if style is None else attribute(style, "val"))
+        chain += self._of_style(paragraph_style or self._default)
+        if self._document is not None:
+            chain.append(self._document)
+        return RunLook(_script(chain), is_on(_first(chain, "w:vanish")), _font(chain))
+
+    def _of_style(self, name: str) -> list[Element]:
+        """Return the run properties of a style and of the styles that it is based on."""
+        chain: list[Element] = []
         for _ in range(_MAX_STYLES):
             if name not in self._styles:
                 break
             own, name = self._styles[name]
             chain += [] if own is None else [own]
-        return RunLook(_script(chain), is_on(_first(chain, "w:vanish")), _font(chain))
+        return chain
 
 
 def is_on(element: Element | None) -> bool:

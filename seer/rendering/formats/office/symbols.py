@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-_WINGDINGS = dict(
-    zip(
-        bytes.fromhex("22282a2f3236464a4c6c6e6f70717576777aa1a4a6a7a8abd8dfe0e1e2e8effbfcfdfe"),
-        "✂☎✉⌨⧗⌚☞☺☹●■□❐❑⬥❖⬩⌘○◉○▪◻★➢←→↑↓➔⇦✗✓☒☑",
-        strict=True,
-    )
-)
-_WINGDINGS_2 = {0x4F: "✗", 0x50: "✓", 0x51: "☒", 0x52: "☑", 0x53: "☒", 0x54: "☒", 0xA3: "☐", 0x97: "●", 0x98: "●"}
+
+def _from(start: int, characters: str) -> dict[int, str]:
+    """Number the characters from `start`; a dot leaves a code out."""
+    return {start + k: character for k, character in enumerate(characters) if character != "."}
+
+
+# The mapping is that of Unicode's documents on Wingdings; where the fonts of most readers lack the exact character, a similar one
+# that they have stands for it.
+_WINGDINGS = {
+    **_from(0x21, "✎✂✁👓🕭🕮🕯☎✆✉🖃📪📫📬📭📁📂📄🗏🗐🗄⌛⌨🖰🖲🖳🖴🖫🖬✇✍🖎✌👌👍👎☜☞☝☟🖐☺😐☹💣☠🏳🏱✈☼💧❄🕆✞🕈✠✡☪☯ॐ☸"),
+    **_from(0x5E, "♈♉♊♋♌♍♎♏♐♑♒♓&&●❍■□◻❑❒⬧⧫◆❖⬥⌧⮹⌘🏵🏶❝❞"),
+    **_from(0x80, "⓪①②③④⑤⑥⑦⑧⑨⑩⓿❶❷❸❹❺❻❼❽❾❿"),
+    **_from(0x9E, "·•▪○○○◉◎❍▪◻✦✦★✶✴✹✷⯐⌖⟡⌑⯑✪✰🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛"),
+    **_from(0xD5, "⌫⌦➢➢➢➢➲➲➲➲←→↑↓↖↗↙↘⬅➔⬆⬇⬉⬈⬋⬊⇦⇨⇧⇩⬄⇳⬀⬁⬃⬂▭▫✗✓☒☑"),
+}
+_WINGDINGS_2 = {
+    **_from(0x4F, "✗✓☒☑☒☒"),
+    **_from(0x69, "⓪①②③④⑤⑥⑦⑧⑨⑩⓿❶❷❸❹❺❻❼❽❾❿"),
+    **_from(0x95, "•••●⬤"),
+    **_from(0xA0, "▪■■☐"),
+}
+_WINGDINGS_3 = {**_from(0x66, "←→↑↓↖↗↙↘↔↕▲▼△▽◀▶◁▷◣◢◤◥◀▶")}
+_WEBDINGS = {
+    0x33: "◀",
+    0x34: "▶",
+    0x35: "▲",
+    0x36: "▼",
+    0x59: "♥",
+    0x61: "✔",
+    0x63: "□",
+    0x67: "■",
+    0x69: "ℹ",
+    0x6E: "●",
+    0x72: "✖",
+}
 _GREEK = "ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ"
 _SYMBOL = {
     **{0x41 + n: letter for n, letter in enumerate(_GREEK)},
@@ -21,7 +48,22 @@ _SYMBOL = {
     **{0xD3: "©", 0xD4: "™", 0xD5: "∏", 0xD6: "√", 0xD7: "⋅", 0xD8: "¬", 0xD9: "∧", 0xDA: "∨", 0xDB: "⇔", 0xDE: "⇒"},
     **{0xE5: "∑", 0xF2: "∫"},
 }
-_FONTS = {"wingdings": _WINGDINGS, "wingdings 2": _WINGDINGS_2, "symbol": _SYMBOL}
+_FONTS = {
+    "wingdings": _WINGDINGS,
+    "wingdings 2": _WINGDINGS_2,
+    "wingdings 3": _WINGDINGS_3,
+    "webdings": _WEBDINGS,
+    "symbol": {
+        **{code: chr(code) for code in range(0x20, 0x41)},
+        0x5B: "[",
+        0x5D: "]",
+        0x5F: "_",
+        **_from(0x7B, "{|}"),
+        **_SYMBOL,
+    },
+}
+UNKNOWN = "□"
+"""Written for a symbol whose character is not known."""
 
 
 def symbol(font: str, code: int) -> str | None:
@@ -38,7 +80,10 @@ def symbol(font: str, code: int) -> str | None:
 
 
 def in_font(text: str, font: str) -> str:
-    """Return text that is set in a symbol font as the characters that it shows; other text unchanged."""
+    """Return text that is set in a symbol font as the characters that it shows, UNKNOWN where that is not known.
+
+    Other text is returned unchanged.
+    """
     if font.strip().lower() not in _FONTS:
         return text
-    return "".join(symbol(font, ord(character)) or character for character in text)
+    return "".join(character if character.isspace() else symbol(font, ord(character)) or UNKNOWN for character in text)
