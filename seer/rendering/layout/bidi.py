@@ -5,8 +5,8 @@
 
 The module is pure: code points in, embedding levels and orders out. It implements the paragraph direction (P2, P3),
 the weak rules (W1 to W7), paired brackets (N0), the neutral rules (N1, N2), the implicit levels (I1, I2) and the
-reordering (L2). Rule L1 is applied by `placing`, which knows where lines end. Explicit embedding and isolate controls
-are treated as BN and have no effect, because plain text hardly uses them.
+reordering (L2). Rule L1 is applied by `placing`, which knows where lines end. `seer.rendering.layout.embedding` has the rules of
+explicit embeddings and isolates (X1 to X10), which hardly any paragraph needs.
 
 Rule names in the comments below are those of https://www.unicode.org/reports/tr9/.
 """
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seer.rendering.layout import embedding
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,6 +28,7 @@ L, R, AL, EN, ES, ET, AN, CS, NSM, BN, B, S, WS, ON = range(len(_NAMES))
 _UNKNOWN = 255
 _FIRST_RTL_CODE = 0x0590
 
+_ISOLATE_CODES = frozenset(range(0x2066, 0x206A))
 _class_of_code = np.zeros(0, np.uint8)
 
 MIRRORS = {
@@ -91,6 +94,9 @@ def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]
     # All rules treat a stretch of equal classes as a unit, so they run over stretches, which are far fewer than
     # characters. A bracket is always a stretch by itself, because N0 pairs single brackets.
     brackets = (char_types == ON) & np.isin(codes, _BRACKETS)
+    # Controls, invisible characters and marks on brackets have rules for single characters.
+    if (char_types == BN).any() or ((char_types[1:] == NSM) & brackets[:-1]).any():
+        return _explicit_levels(codes.tolist())
     edges = np.flatnonzero((char_types[1:] != char_types[:-1]) | brackets[1:] | brackets[:-1]) + 1
     starts = np.concatenate(([0], edges))
     lengths = np.diff(np.concatenate((starts, [len(codes)])))
@@ -100,8 +106,8 @@ def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]
     # Without embeddings the paragraph is one level run; sos and eos have the paragraph's direction.
     edge = R if base else L
     _resolve_weak(types, lengths.tolist(), edge)
-    _resolve_brackets(types, _bracket_pairs(codes[starts].tolist(), types), edge)
-    _resolve_neutral(types, edge)
+    _resolve_brackets(types, _bracket_pairs(codes[starts].tolist(), types), edge, edge)
+    _resolve_neutral(types, edge, edge, edge)
     # I1, I2: letters against the paragraph's direction go one level up, numbers in left-to-right text go two.
     resolved = np.repeat(np.array(types, np.uint8), lengths)
     levels = np.full(len(codes), base, np.uint8)
@@ -113,11 +119,47 @@ def paragraph_levels(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], int]
     return levels, base
 
 
+def _explicit_levels(codes: list[int]) -> tuple[NDArray[np.uint8], int]:
+    """Resolve a paragraph with explicit controls: the rules run over each isolating run sequence."""
+    base = embedding.base_level(codes)
+    levels, overridden = embedding.embedding_levels(codes, base)
+    for places, before, after in embedding.isolating_runs(codes, levels, base):
+        level = levels[places[0]]
+        direction, first, last = (R if value % 2 else L for value in (level, before, after))
+        original = [
+            _NAMES.index(overridden[k]) if overridden[k] else ON if codes[k] in _ISOLATE_CODES else _classify(codes[k])
+            for k in places
+        ]
+        types = list(original)
+        for k in range(1, len(types)):  # W1 for marks after isolates; the others are resolved below
+            if types[k] == NSM and codes[places[k - 1]] in _ISOLATE_CODES:
+                types[k] = ON
+        _resolve_weak(types, [1] * len(types), first)
+        own = [codes[k] for k in places]
+        changed = _resolve_brackets(types, _bracket_pairs(own, types), direction, first)
+        for k in changed:  # N0: marks on a bracket go with it
+            for mark in range(k + 1, len(types)):
+                if original[mark] != NSM:
+                    break
+                types[mark] = types[k]
+        _resolve_neutral(types, direction, first, last)
+        for k, kind in zip(places, types, strict=True):  # I1, I2
+            if level % 2:
+                levels[k] += kind != R
+            else:
+                levels[k] += {R: 1, EN: 2, AN: 2}.get(kind, 0)
+    # A removed character is not seen; it goes with the one before it.
+    for k, code in enumerate(codes):
+        if embedding.is_removed(code):
+            levels[k] = levels[k - 1] if k else base
+    return np.array(levels, np.uint8), base
+
+
 def _resolve_weak(types: list[int], lengths: list[int], edge: int) -> None:
     """Apply rules W1 to W7 to `types` in place; `lengths` are the stretches' lengths, `edge` the class before them."""
     strong, previous = edge, edge
     for k, kind in enumerate(types):
-        if kind in (NSM, BN):  # W1; a BN is ignored by UAX #9, so it takes the class before it
+        if kind == NSM:  # W1
             types[k] = kind = previous
         if kind == EN and strong == AL:  # W2
             types[k] = kind = AN
@@ -168,12 +210,15 @@ def _bracket_pairs(codes: list[int], types: list[int]) -> list[tuple[int, int]]:
     return sorted(pairs)
 
 
-def _resolve_brackets(types: list[int], pairs: list[tuple[int, int]], edge: int) -> None:
-    """Apply rule N0 to `types` in place, pair by pair.
+def _resolve_brackets(types: list[int], pairs: list[tuple[int, int]], edge: int, start: int) -> list[int]:
+    """Apply rule N0 to `types` in place, pair by pair; return the places of the brackets that have a direction now.
+
+    `edge` is the direction of the text, `start` the class before it.
 
     A pair takes the paragraph's direction if it encloses a strong type of that direction. If it encloses only the
     opposite direction, it takes that direction when the strong type before the pair agrees, else the paragraph's.
     """
+    changed = []
     for first, last in pairs:
         inside = {L if kind == L else R for kind in types[first + 1 : last] if kind in (L, R, EN, AN)}
         if not inside:
@@ -181,18 +226,20 @@ def _resolve_brackets(types: list[int], pairs: list[tuple[int, int]], edge: int)
         direction = edge
         if edge not in inside:
             # N0 c: only the opposite direction occurs inside, so the context before the pair decides.
-            before = next((L if kind == L else R for kind in reversed(types[:first]) if kind in (L, R, EN, AN)), edge)
+            before = next((L if kind == L else R for kind in reversed(types[:first]) if kind in (L, R, EN, AN)), start)
             direction = before
         types[first] = types[last] = direction
+        changed += [first, last]
+    return changed
 
 
-def _resolve_neutral(types: list[int], edge: int) -> None:
-    """Apply rules N1 and N2 to `types` in place.
+def _resolve_neutral(types: list[int], edge: int, start: int, end_type: int) -> None:
+    """Apply rules N1 and N2 to `types` in place; `start` and `end_type` are the classes before and after them.
 
     Neutral types between two strong types of the same direction take that direction (N1); all others take the
     paragraph's direction (N2). Numbers count as right-to-left, so only L is left-to-right here.
     """
-    num, k, before = len(types), 0, edge
+    num, k, before = len(types), 0, start
     while k < num:
         if types[k] not in (B, S, WS, ON):
             before = L if types[k] == L else R
@@ -201,7 +248,7 @@ def _resolve_neutral(types: list[int], edge: int) -> None:
         end = k
         while end < num and types[end] in (B, S, WS, ON):
             end += 1
-        after = edge if end == num else L if types[end] == L else R
+        after = end_type if end == num else L if types[end] == L else R
         types[k:end] = [before if before == after else edge] * (end - k)
         k = end
 

@@ -95,3 +95,49 @@ def test_brackets_in_right_to_left_text_are_mirrored():
     drawn = {int(offset): int(slot) for offset, slot in zip(hebrew.offset, hebrew.slot, strict=True)}
     plain = {int(offset): int(slot) for offset, slot in zip(latin.offset, latin.slot, strict=True)}
     assert (drawn[1], drawn[3]) == (plain[3], plain[1])
+
+
+CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+INVISIBLE = {*CONTROLS, "\u200b", "\u00ad"}
+
+
+def shown_from_the_left(text: str) -> str:
+    """The visible characters of a paragraph in visual order, as one line (rules L1 and L2)."""
+    levels, base = paragraph_levels(code_points(text))
+    end = len(text)
+    while end and (text[end - 1] in INVISIBLE or text[end - 1] == " "):
+        end -= 1
+    levels[end:] = base
+    return "".join(text[k] for k in visual_order(levels) if text[k] not in INVISIBLE)
+
+
+def shown_by_another_implementation(text: str) -> str:
+    bidi = pytest.importorskip("bidi", reason="needs python-bidi")
+    return "".join(character for character in bidi.get_display(text) if character not in INVISIBLE)
+
+
+@pytest.mark.parametrize(
+    "alphabet",
+    ["abאבجد12٣٤ .,-+%$()[]\u0301", "abאبجد12٣٤ .,-+%$()[]\u0301\u200b\u00ad" + CONTROLS, "aא1 (" + CONTROLS * 3],
+    ids=["plain", "controls", "mostly controls"],
+)
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_visual_order_equals_that_of_another_implementation(alphabet, data):
+    text = data.draw(st.text(st.sampled_from(alphabet), min_size=1, max_size=40))
+    assert shown_from_the_left(text) == shown_by_another_implementation(text)
+
+
+@pytest.mark.parametrize("depth", [60, 62, 63, 124, 125, 126, 300])
+@pytest.mark.parametrize("control", "\u202a\u202b\u2066\u2067")
+def test_visual_order_of_deep_nesting_equals_that_of_another_implementation(depth, control):
+    closing = "\u2069" if control in "\u2066\u2067" else "\u202c"
+    text = control * depth + "a א 1" + closing * depth + " b"
+    assert shown_from_the_left(text) == shown_by_another_implementation(text)
+
+
+def test_isolated_name_does_not_change_the_order_around_it():
+    assert shown_from_the_left("User \u2068אבג\u2069: 3 posts") == "User גבא: 3 posts"
+    assert shown_from_the_left("User \u2067אב 123 (abc)\u2069 end.") == "User (abc( 123 בא end.".replace(
+        "(abc(", ")abc("
+    )
