@@ -182,7 +182,8 @@ class Checkpoints:
                 f"'{folder}' does not fit this run ({causes_of(failure)}): its model, its frozen parts or optimizer.kind differ. "
                 "Choose another `out`, or set checkpoint.resume = false to start over"
             ) from None
-        state = folder / f"rank-{self.world.rank}.json"
+        # Replicas of a shard must round alike, so they all restore the state of the first.
+        state = folder / f"rank-{self.world.shard_rank}.json"
         if state.exists():
             restore_random_state(json.loads(state.read_text(encoding="utf-8")), self.world)
 

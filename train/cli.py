@@ -42,9 +42,12 @@ def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False
     resolved = load_config(TrainConfig, config, overrides or ())
     set_wait_policy()
     # After the configuration: importing torch takes seconds, and a wrong setting is reported at once.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
     from train.loop import fit
 
-    summary = fit(resolved)
+    # With `record`, torchrun's summary names the error of the rank that failed first.
+    summary = (record(fit) if "TORCHELASTIC_ERROR_FILE" in os.environ else fit)(resolved)
     if int(os.environ.get("RANK", 0)) == 0:
         loss = summary.last.get("loss")
         if as_json:

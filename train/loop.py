@@ -7,8 +7,11 @@ A run may be interrupted at any moment. The same call then resumes it from its n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +20,7 @@ from train.evaluation import evaluate, generate
 from train.export import export
 from train.interrupt import Interrupts, good_enough
 from train.metrics import read_metrics
-from train.parallel import end_world, start_world
+from train.parallel import World, end_world, start_world
 from train.run import Run, Sources, build_run, open_folder
 from train.step import train_step
 
@@ -48,22 +51,47 @@ def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Source
     """
     with Interrupts(config.stop) as interrupts:
         world = start_world(config.parallel)
-        try:
+        with leaving(world):
             run = build_run(config, world, sources, held_out)
             if config.checkpoint.resume:
                 run.resume()
             else:
                 run.checkpoints.set_aside()
             open_folder(run)
-            try:
+            with contextlib.closing(run), reporting(world):
                 summary = loop(run, interrupts)
                 if config.checkpoint.export and summary.reason != "signal":
                     summary = finish(run, summary)
-                return summary
-            finally:
-                run.close()
-        finally:
+            return summary
+
+
+@contextlib.contextmanager
+def leaving(world: World) -> Iterator[None]:
+    """Leave the process group at the end of a successful run, and at any end of a single process.
+
+    A rank that fails among others must not leave it: destroying an NCCL group waits for peers, which wait for this rank, and
+    the run would hang without a message. The process ends instead, and the launcher ends the others.
+    """
+    try:
+        with reporting(world):
+            yield
+    except BaseException:
+        if world.ranks == 1:
             end_world()
+        raise
+    end_world()
+
+
+@contextlib.contextmanager
+def reporting(world: World) -> Iterator[None]:
+    """Print an exception of one of several ranks at once, before anything that may wait for its peers."""
+    try:
+        yield
+    except Exception as error:
+        if world.ranks > 1 and not hasattr(error, "reported"):
+            print(f"rank {world.rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            error.reported = True  # type: ignore[attr-defined]
+        raise
 
 
 def loop(run: Run, interrupts: Interrupts) -> Summary:

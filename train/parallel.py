@@ -35,6 +35,13 @@ class World:
         """Whether this is rank 0, the process that writes files and prints."""
         return self.rank == 0
 
+    @property
+    def shard_rank(self) -> int:
+        """The shard of the model that this process holds. Replicas of a shard have the same number."""
+        if self.mesh is None or self.mesh.ndim == 1:
+            return self.rank
+        return self.mesh.get_local_rank("shard")
+
     def sum(self, values: Sequence[float]) -> list[float]:
         """Elementwise sums over all ranks, in float64. A collective."""
         tensor = torch.tensor(list(values), dtype=torch.float64, device=self._exchange_device())
@@ -105,6 +112,15 @@ def end_world() -> None:
         dist.destroy_process_group()
 
 
+def check_batch(samples_per_step: Sequence[int], ranks: int) -> None:
+    """Raises ConfigError if a step has fewer samples than there are ranks, so that some ranks would only do idle work."""
+    if (fewest := min(samples_per_step)) < ranks:
+        raise ConfigError(
+            f"batching.global_batch = {fewest}: must be at least the number of ranks, {ranks}, or {ranks - fewest} of them "
+            "would have no sample in any step; raise it (or the set's samples_per_step), or use fewer ranks"
+        )
+
+
 def needs_sharding(config: ParallelConfig, ranks: int) -> bool:
     """Whether FSDP is used: with several ranks, for mixed precision or offload, or if the configuration requires it."""
     return ranks > 1 or config.precision == "mixed_bf16" or config.cpu_offload or config.shard == "always"
@@ -123,7 +139,8 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
     mixed = config.precision == "mixed_bf16"
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if mixed else None,
-        reduce_dtype=torch.float32 if mixed else None,
+        # A sum of bf16 gradients over many ranks would lose small addends, so it is in fp32 for bf16 weights as well.
+        reduce_dtype=torch.float32 if mixed or config.precision == "bf16" else None,
         # Rotary angles enter the blocks in fp32 and must keep their precision. All other inputs have the right type.
         cast_forward_inputs=False,
     )
@@ -137,7 +154,8 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
         fully_shard(trainee.text.embed_tokens, **common)
         # The backward pass of the head follows its forward pass at once, so gathering its weights again would be a waste.
         fully_shard(trainee.model.lm_head, **common | {"reshard_after_forward": False})
-    fully_shard(trainee, **common)
+    # The root's weights are used again at the start of the backward pass; None leaves torch's default, which keeps them.
+    fully_shard(trainee, **common | {"reshard_after_forward": None if config.reshard_after_forward else False})
     for module in trainee.modules():
         if isinstance(module, FSDPModule):
             # Each rank's loss is divided by the global sum of weights already, so gradients are added, never averaged.

@@ -26,7 +26,7 @@ from train.metrics import MetricsFile, Wandb
 from train.model.glm4v import Trainee
 from train.model.loading import load_trainee
 from train.optimizer import build_optimizer
-from train.parallel import World, spread
+from train.parallel import World, check_batch, spread
 from train.planning.flops import FlopsModel, flops_model
 
 
@@ -123,8 +123,17 @@ def build_run(
     """Load, prepare and shard the model, open the data, and build the optimiser. A collective.
 
     `sources` and `held_out` replace the configured data sets by trajectories in memory, in the same order.
+
+    Raises ConfigError if a step has fewer samples than there are ranks.
     """
-    torch.manual_seed(config.seed + world.rank)  # stochastic rounding uses the global generator
+    check_batch(
+        [entry.samples_per_step or config.batching.global_batch for entry in config.data.sets]
+        if config.data.mixing == "step"
+        else [config.batching.global_batch],
+        world.ranks,
+    )
+    # Stochastic rounding uses the global generator. Replicas of a shard must round alike, or their weights would diverge.
+    torch.manual_seed(config.seed + world.shard_rank)
     base, trainee = load_trainee(
         config.model,
         config.seed,

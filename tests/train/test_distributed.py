@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from safetensors.torch import load_file
 from train_fakes import config, trajectories
 from train_worker import VARIANTS, gradients
 
+from seer.errors import InputError
 from seer.models.checkpoint import load
+from train import loop
 from train.evaluation import evaluate
 from train.parallel import World
 from train.run import build_run
@@ -130,3 +133,60 @@ def test_export_on_two_ranks_has_the_gathered_weights(two) -> None:
     wanted = load_file(out / "after-3.safetensors")
     assert exported.keys() == wanted.keys()
     assert all(torch.equal(exported[n], wanted[n]) for n in wanted)
+
+
+# ── A failing rank, and replicas ─────────────────────────────────────────────────────────────────
+
+
+def launch(processes: int, case: str, out: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    # Without its compiler, torchao's optimiser starts in seconds and rounds the same way.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}",
+        "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    worker = [str(TESTS / "train_faults_worker.py"), case, str(out)]
+    return subprocess.run([*command, *worker], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def test_replicas_with_stochastic_rounding_stay_equal_and_resume_equal(tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    done = launch(2, "replicas", tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, resumed = json.loads((tmp_path / "results.json").read_text())
+    assert resumed["start"] == 1
+    for result in (first, resumed):
+        assert result["digests"][0] == result["digests"][1]
+
+
+@pytest.mark.slow
+def test_run_with_a_failing_rank_prints_its_message_and_ends_every_process(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = launch(4, "failure", tmp_path / "run", timeout=120)
+    assert done.returncode != 0
+    assert "rank 1 failed: InputError: page 7 of 'x.pdf' is damaged; remove it" in done.stderr
+    assert time.monotonic() - started < 90  # starting four processes takes most of it
+
+
+@pytest.mark.parametrize(("ranks", "left"), [(1, 1), (2, 0)])
+def test_leaving_after_a_failure_keeps_the_group_of_several_ranks(
+    ranks: int, left: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Destroying an NCCL group waits for peers that wait for this rank (torchtitan #1342)."""
+    calls: list[int] = []
+    monkeypatch.setattr(loop, "end_world", lambda: calls.append(1))
+    world = World(1 if ranks > 1 else 0, ranks, torch.device("cpu"), None)
+    with pytest.raises(InputError), loop.leaving(world), loop.reporting(world):
+        raise InputError("bad page")
+    assert len(calls) == left
+    assert capsys.readouterr().err == ("rank 1 failed: InputError: bad page\n" if ranks > 1 else "")
+
+
+def test_leaving_after_success_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(loop, "end_world", lambda: calls.append(1))
+    with loop.leaving(World(0, 2, torch.device("cpu"), None)):
+        pass
+    assert calls == [1]

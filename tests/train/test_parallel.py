@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from train_fakes import tiny_checkpoint
+from train_fakes import config, tiny_checkpoint, trajectories
 
 from seer.errors import ConfigError
 from train.config import ModelConfig, ParallelConfig
 from train.model.glm4v import prepare
-from train.parallel import World, spread, start_world
+from train.parallel import World, check_batch, spread, start_world
+from train.run import build_run
 
 ALONE = World(0, 1, torch.device("cpu"), None)
 
@@ -42,3 +43,22 @@ def test_prepare_freezes_only_the_configured_part(switches: dict[str, bool], fro
     fixed = {name for name, parameter in trainee.named_parameters() if not parameter.requires_grad}
     assert fixed and all(frozen in name for name in fixed)
     assert any(trained in name for name, parameter in trainee.named_parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(("samples", "ranks", "fits"), [((2,), 2, True), ((30,), 32, False), ((64, 8), 16, False)])
+def test_check_batch_rejects_a_step_with_fewer_samples_than_ranks(
+    samples: tuple[int, ...], ranks: int, fits: bool
+) -> None:
+    if fits:
+        check_batch(samples, ranks)
+        return
+    with pytest.raises(
+        ConfigError, match=rf"global_batch = {min(samples)}: must be at least the number of ranks, {ranks}"
+    ):
+        check_batch(samples, ranks)
+
+
+def test_build_run_rejects_a_batch_smaller_than_the_ranks_before_it_loads_a_model(tmp_path) -> None:
+    world = World(0, 32, torch.device("cpu"), None)
+    with pytest.raises(ConfigError, match="30 of them would have no sample in any step"):
+        build_run(config(tmp_path, batching={"global_batch": 2}), world, [trajectories(4)])

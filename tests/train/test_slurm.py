@@ -52,7 +52,12 @@ def test_slurm_dry_run_prints_rendezvous_sharding_and_logs(slurm: dict[str, str]
     assert "srun --nodes 2 --ntasks-per-node 4" in done.stdout
     assert "--output runs/slurm/4321/rank-%t.log" in done.stdout
     assert "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS" in done.stdout
-    assert done.stdout.strip().endswith(f"-m train.sft {CONFIG} --set optimizer.lr=1e-6 --set parallel.replicas=2")
+    assert done.stdout.strip().endswith(f"-m train.sft {CONFIG} --set parallel.replicas=2 --set optimizer.lr=1e-6")
+
+
+def test_slurm_given_replicas_come_after_the_default(slurm: dict[str, str]) -> None:
+    done = launch({**slurm, "SEER_DRY_RUN": "1"}, CONFIG, "--set", "parallel.replicas=1")
+    assert done.stdout.strip().endswith("--set parallel.replicas=2 --set parallel.replicas=1")
 
 
 def test_slurm_on_one_node_sets_no_replicas(slurm: dict[str, str]) -> None:

@@ -173,6 +173,11 @@ def use_liger(model: nn.Module) -> None:
         raise ConfigError("model.liger = true needs Liger's kernels: pip install 'seer-vlm[gpu]'") from None
     ours: dict[str, Any] = dict(rope=False, cross_entropy=False, fused_linear_cross_entropy=False)
     apply_liger_kernel_to_glm4v(model=model, rms_norm=True, swiglu=True, **ours)
+    # Liger's norms write the gradient of their input over that of their output. In GLM-4V the output of two norms of each
+    # layer is added to the residual stream, which passes on the same gradient tensor, so it would be overwritten.
+    for module in model.modules():
+        if hasattr(module, "in_place"):
+            module.in_place = False
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:

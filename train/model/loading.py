@@ -53,10 +53,18 @@ def renew_buffers(trainee: Trainee, device: torch.device) -> None:
     for part in (trainee.visual, trainee.text):
         for name, module in part.named_children():
             if any(True for _ in module.buffers(recurse=False)):
-                setattr(part, name, type(module)(config=module.config).to(device))
+                setattr(part, name, rebuilt(module).to(device))
     # Only rotary embeddings are known to be rebuilt; a buffer of another kind would need code here.
     held = {name for name, _ in trainee.named_buffers() if "rotary" not in name}
     assert not held, f"buffers {sorted(held)} are not restored"
+
+
+def rebuilt(module: Any) -> Any:
+    """A module of the same class and settings, with newly computed buffers."""
+    if hasattr(module, "config"):
+        return type(module)(config=module.config)
+    # Before transformers 5.17, the vision tower's rotary embedding keeps its two arguments instead of a configuration.
+    return type(module)(module.dim, module.theta)
 
 
 def without_weights(path: str) -> Checkpoint:
