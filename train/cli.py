@@ -83,6 +83,7 @@ def plan(
     from train.planning.memory import plan_memory
     from train.planning.report import alternatives, as_record, model_shape, show
 
+    resolved = resolved.resolved(cuda=True)  # a plan is for GPUs
     glm, source = model_shape(resolved.model.path)
     load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
     planned = plan_memory(glm, resolved, gpus=gpus, **load)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from seer.schema import LossClass, Record
 
-Precision = Literal["float32", "mixed_bf16", "bf16"]
+Precision = Literal["auto", "float32", "mixed_bf16", "bf16"]
 
 
 class SetConfig(Record):
@@ -146,8 +146,9 @@ class BatchingConfig(Record):
 class ParallelConfig(Record):
     """Numeric precision, sharding, and the processes of a run."""
 
-    precision: Precision = "float32"
-    """`mixed_bf16`: fp32 weights, bf16 arithmetic, fp32 gradient reduction. `bf16`: everything in bf16."""
+    precision: Precision = "auto"
+    """`auto`: `mixed_bf16` on a GPU, `float32` on a CPU.
+    `mixed_bf16`: fp32 weights, bf16 arithmetic, fp32 gradient reduction. `bf16`: everything in bf16."""
     shard: Literal["auto", "always"] = "auto"
     """`auto` shards with FSDP2 for several ranks, mixed precision or offload; `always` shards on a single rank as well."""
     replicas: int = Field(1, ge=1)
@@ -246,6 +247,22 @@ class TrainConfig(Record):
             raise ValueError(
                 f'optimizer.kind = "adamw_stochastic" rounds bf16 weights, but parallel.precision is "{precision}"; '
                 'set it to "bf16"'
+            )
+        return self
+
+    def resolved(self, *, cuda: bool) -> TrainConfig:
+        """This configuration with the precision that `auto` means on a machine with (`cuda`) or without a GPU."""
+        if self.parallel.precision != "auto":
+            return self
+        precision: Precision = "mixed_bf16" if cuda else "float32"
+        return self.model_copy(update={"parallel": self.parallel.model_copy(update={"precision": precision})})
+
+    @model_validator(mode="after")
+    def _kernels_support_the_precision(self) -> TrainConfig:
+        if self.model.attention == "flash_attention_2" and self.parallel.precision == "float32":
+            raise ValueError(
+                'model.attention = "flash_attention_2" has no kernels for parallel.precision = "float32": set the precision '
+                'to "mixed_bf16" (or "auto"), or the attention to "grouped"'
             )
         return self
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from train.config import TrainConfig
 from train.evaluation import evaluate, generate
 from train.export import export
@@ -49,6 +51,7 @@ def fit(config: TrainConfig, *, sources: Sources | None = None, held_out: Source
     Raises ConfigError if the configuration cannot run on this machine or does not match the run that it would resume,
     InputError for unusable data, CheckpointError if a checkpoint cannot be written, and NonFiniteError if training diverges.
     """
+    config = config.resolved(cuda=torch.cuda.is_available())
     with Interrupts(config.stop) as interrupts:
         world = start_world(config.parallel)
         with leaving(world):
@@ -137,12 +140,25 @@ def finish(run: Run, summary: Summary) -> Summary:
     folder = run.folder / "model"
     export(folder, run.trainee, run.base, run.world, card(run, summary.steps))
     if run.config.evaluation.generate_samples and run.held_out:
+        # Generation loads the exported model and may take longer than a collective's time limit. The ranks part here, and
+        # the trained model gives up its memory.
+        run.world.wait()
+        release(run)
+        end_world()
         if run.world.is_main:
             run.write(generated := generate(run, folder, summary.steps))
             summary = dataclasses.replace(summary, evaluation=summary.evaluation | generated)
             (folder / "README.md").write_text(card(run, summary.steps), encoding="utf-8")
-        run.world.wait()
     return summary
+
+
+def release(run: Run) -> None:
+    """Free the memory of the weights, gradients and optimiser state of a run that has been exported."""
+    run.optimizer.state.clear()
+    run.optimizer.param_groups.clear()
+    run.trainee.to_empty(device=torch.device("meta"))
+    if run.world.device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def card(run: Run, steps: int) -> str:

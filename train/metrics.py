@@ -6,10 +6,13 @@ Shapes: C loss classes, N supervised tokens.
 from __future__ import annotations
 
 import json
+import netrc
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import torch
 
@@ -92,9 +95,17 @@ class Wandb:
             import wandb
         except ImportError:
             raise ConfigError("log.wandb = true needs wandb: pip install 'seer-vlm[train]'") from None
-        online = os.environ.get("WANDB_API_KEY") and os.environ.get("WANDB_MODE", "online") == "online"
+        # A resumed run continues the record of its first start, so the id lives in the run folder.
+        identity = folder / "wandb-id"
+        if not identity.exists():
+            write_text(identity, secrets.token_hex(8))
         self.run = wandb.init(
-            project=project, dir=str(folder), config=dict(settings), mode="online" if online else "offline"
+            project=project,
+            dir=str(folder),
+            config=dict(settings),
+            mode=wandb_mode(),
+            id=identity.read_text(encoding="utf-8").strip(),
+            resume="allow",
         )
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -104,6 +115,20 @@ class Wandb:
     def close(self) -> None:
         """Finish the run at Weights & Biases."""
         self.run.finish()
+
+
+def wandb_mode() -> Literal["online", "offline"]:
+    """`online` if there are credentials (WANDB_API_KEY, or the netrc entry of `wandb login`) and WANDB_MODE allows it."""
+    if os.environ.get("WANDB_MODE", "online") != "online":
+        return "offline"
+    if os.environ.get("WANDB_API_KEY"):
+        return "online"
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        known = netrc.netrc(os.environ.get("NETRC") or Path.home() / ".netrc").authenticators(host)
+    except (OSError, RuntimeError, netrc.NetrcParseError):  # no file, no home, or a file of another format
+        known = None
+    return "online" if known else "offline"
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -14,6 +14,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from seer.errors import ConfigError
 from train.config import OptimizerConfig
 
+MUON_ELEMENTS = 2**28
+"""Elements of the matrices that Muon orthogonalises together: 1 GiB in fp32."""
+
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of a step, counted from 0, in a run of `steps` steps.
@@ -149,8 +152,11 @@ class Muon(torch.optim.Optimizer):
             by_shape: dict[torch.Size, list[torch.Tensor]] = {}
             for parameter in learned:
                 by_shape.setdefault(parameter.shape, []).append(parameter)
-            for alike in by_shape.values():
-                self._update(alike, group)
+            for shape, alike in by_shape.items():
+                # Whole matrices exist in fp32 while they are orthogonalised, so only some of a large model's at a time.
+                together = max(1, MUON_ELEMENTS // shape.numel())
+                for start in range(0, len(alike), together):
+                    self._update(alike[start : start + together], group)
 
     def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Update matrices of one shape together, with batched products instead of many small ones."""

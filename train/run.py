@@ -126,6 +126,7 @@ def build_run(
 
     Raises ConfigError if a step has fewer samples than there are ranks.
     """
+    config = config.resolved(cuda=world.device.type == "cuda")
     check_batch(
         [entry.samples_per_step or config.batching.global_batch for entry in config.data.sets]
         if config.data.mixing == "step"
@@ -162,7 +163,7 @@ def build_run(
         optimizer=optimizer,
         loader=loader,
         held_out=held_out_sets,
-        flops=flops_model(base.model.config, trainee.vision_is_trained),
+        flops=flops_model(base.model.config, trainee.tower_is_trained, trainee.vision_is_trained),
         checkpoints=Checkpoints(
             Path(config.out) / "checkpoints",
             world,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from train.cli import app
 from train.data.dataset import without_turns
 from train.evaluation import policy_of
 from train.loop import fit
-from train.metrics import MetricsFile, read_metrics
+from train.metrics import MetricsFile, Wandb, read_metrics, wandb_mode
 from train.parallel import World
 from train.planning.flops import flops_model, peak_flops
 from train.run import Run, build_run
@@ -114,7 +116,7 @@ def test_fit_writes_the_resolved_configuration(finished) -> None:
     from train.config import TrainConfig
 
     out, settings, _ = finished
-    assert load_config(TrainConfig, out / "config.toml") == settings
+    assert load_config(TrainConfig, out / "config.toml") == settings.resolved(cuda=torch.cuda.is_available())
 
 
 def test_fit_ends_when_the_metric_is_good_enough(tmp_path: Path) -> None:
@@ -189,6 +191,49 @@ def test_fit_with_wandb_works_without_a_network(tmp_path: Path, monkeypatch: pyt
     fit(config(tmp_path, steps=2, log={"wandb": True}), sources=[trajectories(8)])
     assert list((tmp_path / "wandb").glob("offline-run-*"))
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "login", "mode"),
+    [
+        ({}, "", "offline"),
+        ({"WANDB_API_KEY": "k"}, "", "online"),
+        ({}, "machine api.wandb.ai login user password k", "online"),
+        ({"WANDB_MODE": "offline"}, "machine api.wandb.ai login user password k", "offline"),
+        ({"WANDB_BASE_URL": "https://own.example"}, "machine api.wandb.ai login user password k", "offline"),
+        ({"WANDB_BASE_URL": "https://own.example:8080/x"}, "machine own.example login user password k", "online"),
+        ({}, "machine machine machine", "offline"),
+    ],
+)
+def test_wandb_mode_follows_the_key_and_the_login(
+    environment: dict[str, str], login: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "netrc").write_text(login)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert wandb_mode() == mode
+
+
+def test_wandb_resumed_run_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict] = []
+    fake = types.ModuleType("wandb")
+    fake.init = lambda **options: started.append(options)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    for _ in range(2):
+        Wandb("seer", tmp_path, {})
+    assert started[0]["id"] == started[1]["id"] != ""
+    assert started[1]["resume"] == "allow"
+
+
+def test_flops_model_counts_a_frozen_tower_below_a_trained_merger_once() -> None:
+    shape = tiny_checkpoint().model.config
+    whole, merger, frozen = (flops_model(shape, *trained) for trained in ((True, True), (False, True), (False, False)))
+    patches = [model.of(0, 100, 0, 0, 0) for model in (whole, merger, frozen)]
+    assert patches[2] * 3 == pytest.approx(patches[0])
+    assert patches[1] - patches[2] == pytest.approx(2 * 100 * whole.per_merged_patch)
 
 
 def test_flops_model_equals_the_counter_of_torch() -> None:

@@ -150,7 +150,7 @@ def test_plan_workload_is_within_15_percent_of_measured_peak(
 ) -> None:
     use_other_devices_code(monkeypatch)
     switches = {"activation_checkpointing": checkpointing, "freeze_vision": frozen, "freeze_merger": frozen}
-    settings = config("out", model=switches)
+    settings = config("out", model=switches).resolved(cuda=False)
     batch = collate(samples(tiny_checkpoint(), count))
     measured = measured_peak(settings, batch)
     workload = Workload(batch.num_tokens, batch.num_vision_tokens, len(batch.targets_N))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import train.optimizer
 from seer.errors import ConfigError
 from train.config import OptimizerConfig
 from train.optimizer import AdamWBf16States, Muon, build_optimizer, orthogonalised, set_learning_rate
@@ -113,6 +114,20 @@ def test_build_optimizer_gives_torchao_the_groups_and_settings(kind: str, name: 
 def test_adamw_bf16_states_rejects_a_second_moment_that_never_decays() -> None:
     with pytest.raises(ConfigError, match="beta2 = 0.999: must be at most 0.99 for bf16 moments; lower it"):
         AdamWBf16States(Small().parameters(), lr=1e-3, betas=(0.9, 0.999))
+
+
+def test_muon_in_small_groups_equals_muon_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for elements in (2**28, 1):
+        monkeypatch.setattr(train.optimizer, "MUON_ELEMENTS", elements)
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3)))
+        optimizer = build_optimizer(layers, OptimizerConfig(kind="muon", lr=0.1))
+        for parameter in layers.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        results.append(torch.cat([p.detach().flatten() for p in layers.parameters()]))
+    torch.testing.assert_close(*results)
 
 
 def test_set_learning_rate_changes_numbers_and_tensors_in_place() -> None:

@@ -148,6 +148,7 @@ def whole_weights(run: Run, accelerator: Any) -> dict[str, torch.Tensor]:
 
 def fit(config: TrainConfig, sources: Sources | None = None) -> dict[str, Any]:
     """Train under the launch that this process belongs to. Returns the record of the last step."""
+    config = config.resolved(cuda=False)  # accelerate applies mixed precision, so the weights are fp32
     accelerator = start(config)
     run = prepare_run(config, accelerator, sources)
     open_folder(run)

@@ -49,9 +49,13 @@ def grouped_attention(
     # The segments of a run have equal length, so they form a rectangle: B becomes the batch dimension, and nothing is padded.
     for run, part in zip(runs, parts, strict=True):
         q, k, v = (x.unflatten(0, run).transpose(1, 2) for x in part)  # (B, H, T, D)
-        out = functional.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=scale, enable_gqa=heads != kv_heads
-        )
+        shares_keys = heads != kv_heads
+        if shares_keys and q.dtype == torch.float32 and not on_cpu(q):
+            # In fp32 a GPU has one efficient kernel, which does not share keys among heads. With `enable_gqa` torch would
+            # fall back to the plain computation, which holds all scores: 34 GB for 16,384 tokens.
+            k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+            shares_keys = False
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=shares_keys)
         outs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outs)
 

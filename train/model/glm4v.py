@@ -63,6 +63,9 @@ class Trainee(nn.Module):
     exports do not change.
     """
 
+    _no_split_modules = ("Glm4vTextDecoderLayer", "LastLayer", "Glm4vVisionBlock")
+    """Class names of the units that accelerate shards. Without them it would gather the whole model at once."""
+
     def __init__(self, model: Any, scaling: PixelScaling, attention: str = "grouped") -> None:
         super().__init__()
         self.model = model
@@ -116,6 +119,11 @@ class Trainee(nn.Module):
     def vision_is_trained(self) -> bool:
         """Whether any parameter of the vision tower or its merger has a gradient."""
         return any(parameter.requires_grad for parameter in self.visual.parameters())
+
+    @property
+    def tower_is_trained(self) -> bool:
+        """Whether any parameter of the vision tower outside its merger has a gradient."""
+        return any(p.requires_grad for name, p in self.visual.named_parameters() if not name.startswith("merger."))
 
     def _run_vision(self, patches: torch.Tensor, grid: torch.Tensor, runs: Runs) -> torch.Tensor:
         """Image features (V, X) of the pictures with these patches."""

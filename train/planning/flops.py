@@ -43,14 +43,19 @@ class FlopsModel:
     per_supervised: float
     per_squared_token: float
     per_squared_patch: float
+    per_merged_patch: float = 0.0
+    """Of the merger, which may be trained while the tower is frozen."""
     vision_trained: bool = True
+    merger_trained: bool = True
 
     def of(self, tokens: int, patches: int, supervised: int, squared_tokens: int, squared_patches: int) -> float:
         """Operations of one forward and backward pass over a batch with these counts."""
         text = self.per_token * tokens + self.per_squared_token * squared_tokens + self.per_supervised * supervised
         vision = self.per_patch * patches + self.per_squared_patch * squared_patches
-        # The backward pass costs twice the forward pass; a frozen tower has none.
-        return 3 * text + (3 if self.vision_trained else 1) * vision
+        merger = self.per_merged_patch * patches
+        # The backward pass costs twice the forward pass; a frozen part has none, unless a trained part is below it.
+        merger_passes = 3 if self.vision_trained or self.merger_trained else 1
+        return 3 * text + (3 if self.vision_trained else 1) * vision + merger_passes * merger
 
     def of_batch(self, batch: Batch) -> float:
         """Operations of one forward and backward pass over a batch; 0 for an idle batch."""
@@ -60,7 +65,7 @@ class FlopsModel:
         return self.of(batch.num_tokens, patches, supervised, batch.num_squared_tokens, batch.num_squared_patches)
 
 
-def flops_model(config: Any, vision_trained: bool = True) -> FlopsModel:
+def flops_model(config: Any, vision_trained: bool = True, merger_trained: bool = True) -> FlopsModel:
     """The operation counts of a model with the shape of `config`, a Glm4vConfig."""
     text, vision = config.text_config, config.vision_config
     head = text.hidden_size // text.num_attention_heads
@@ -73,12 +78,14 @@ def flops_model(config: Any, vision_trained: bool = True) -> FlopsModel:
     merged = vision.spatial_merge_size**2
     downsample = merged * vision.hidden_size * vision.out_hidden_size
     merger = vision.out_hidden_size**2 + 3 * vision.out_hidden_size * vision.intermediate_size
-    per_patch = patch_inputs * vision.hidden_size + vision.depth * block + (downsample + merger) / merged
+    per_patch = patch_inputs * vision.hidden_size + vision.depth * block + downsample / merged
     return FlopsModel(
         per_token=2 * (text.num_hidden_layers * (attention + mlp) - mlp),
         per_patch=2 * per_patch,
         per_supervised=2 * (text.hidden_size * text.vocab_size + mlp),
         per_squared_token=2 * text.num_hidden_layers * text.hidden_size,
         per_squared_patch=4 * vision.depth * vision.hidden_size,
+        per_merged_patch=2 * merger / merged,
         vision_trained=vision_trained,
+        merger_trained=merger_trained,
     )

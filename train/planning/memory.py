@@ -128,6 +128,7 @@ def plan_memory(
 
 def plan_workload(glm: Any, config: TrainConfig, workload: Workload, *, gpus: int) -> MemoryPlan:
     """Plan one workload for `gpus` GPUs over all nodes."""
+    config = config.resolved(cuda=True)
     parallel, model = config.parallel, config.model
     skeleton = build_skeleton(glm)
     shape = measure_shape(skeleton, model)
@@ -186,7 +187,7 @@ def gathered(shape: Shape, parallel: ParallelConfig, compute: int) -> dict[str, 
     """
     largest = max(shape.text_layer, shape.vision_block, shape.embedding)
     held = shape.total if not parallel.reshard_after_forward else shape.root + largest + shape.text_layer
-    reduced = 4 if parallel.precision == "mixed_bf16" else compute
+    reduced = 4  # gradients are reduced in fp32
     return {
         "gathered: root and two more": held * compute,
         "reduced: largest gradient": largest * (compute + reduced) + shape.root * compute,
