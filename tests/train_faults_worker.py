@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 from train_fakes import config, trajectories
 
 import train.step
@@ -21,6 +22,7 @@ from seer.errors import InputError
 from train.loop import fit
 from train.parallel import build_mesh, end_world, start_world
 from train.run import Run, build_run
+from train.state import state_tensors
 from train.step import train_step
 
 
@@ -59,6 +61,23 @@ def replicas(out: Path) -> None:
     end_world()
 
 
+def eight_bit(out: Path) -> None:
+    """Resume a checkpoint of one process on two, train a step, and save it for one process. The moments are 8-bit."""
+    settings = config(out / "run", optimizer={"kind": "adamw_8bit"}, checkpoint={"background": False})
+    world = start_world(settings.parallel)
+    run = build_run(settings, world, [trajectories(24)])
+    run.resume()
+    moments = {name: value for name, value in state_tensors(run.trainee, run.optimizer).items() if "exp_avg" in name}
+    whole = {name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in moments.items()}
+    train_step(run, run.start_step, run.loader.take(run.start_step))
+    run.save(run.start_step + 1)
+    run.close()
+    if world.is_main:
+        save_file({name: value.clone().contiguous() for name, value in whole.items()}, out / "moments.safetensors")
+    dist.barrier()
+    end_world()
+
+
 def failure(out: Path) -> None:
     """Rank 1 fails in its second step."""
     clip, calls = train.step.clip_gradients, []
@@ -74,4 +93,4 @@ def failure(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"replicas": replicas, "failure": failure}[sys.argv[1]](Path(sys.argv[2]))
+    {"replicas": replicas, "eight_bit": eight_bit, "failure": failure}[sys.argv[1]](Path(sys.argv[2]))

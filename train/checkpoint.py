@@ -22,7 +22,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
@@ -34,15 +34,13 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import SavePlan
-from torch.distributed.tensor import DTensor
 
 from seer.errors import SeerError
 from seer.storage import recover_folders, replace_folder, write_manifest, write_text
-from train.optimizer import set_learning_rate
 from train.parallel import World
 
 MANIFEST, LATEST, FORMER = "manifest.json", "latest", ".former"
-FILE_BYTES = 4 * 2**30
+FILE_BYTES = 2 * 2**30
 """Approximate size of one file: torch assembles a file in memory before it writes it."""
 
 
@@ -91,9 +89,7 @@ class Checkpoints:
             no_dist=self._group is None,
         )
         assert isinstance(written, Future), "async_save with the thread checkpointer returns a future"
-        self._pending = [written]
-        if self.world.is_main:
-            self._pending.append(self._finisher.submit(self._complete, written, writing, name, step, dict(about)))
+        self._pending = [written, self._finisher.submit(self._complete, written, writing, name, step, dict(about))]
         if not self.background:
             self.finish()
 
@@ -117,9 +113,18 @@ class Checkpoints:
         self._finisher.shutdown(wait=True)
 
     def _complete(self, written: Future[Any], writing: Path, name: str, step: int, about: dict[str, Any]) -> None:
-        """Write the manifest on rank 0, rename the folder to its final name, and delete old checkpoints."""
-        written.result()  # rank 0 coordinates the save, so by now all ranks have written their files
-        files = {path.name: describe(path) for path in sorted(writing.iterdir())}
+        """Hash this rank's files. On rank 0, also write the manifest, rename the folder and delete old checkpoints."""
+        written.result()  # the result is the same on every rank, so either all of them go on or none
+        files = {path.name: describe(path) for path in sorted(writing.glob(f"shard-{self.world.rank + 1:05d}-*"))}
+        files |= {path.name: describe(path) for path in [writing / f"rank-{self.world.rank}.json"]}
+        gathered: list[Any] = [files]
+        if self.world.ranks > 1:
+            gathered = [None] * self.world.ranks
+            dist.all_gather_object(gathered, files, group=self._group)
+        if not self.world.is_main:
+            return
+        files = {name: about for part in gathered for name, about in part.items()}
+        files |= {path.name: describe(path) for path in sorted(writing.iterdir()) if path.name not in files}
         manifest = {"step": step, "ranks": self.world.ranks, **about, "files": files}
         write_manifest(writing / MANIFEST, manifest, indent=1, ensure_ascii=True, end="")
         replace_folder(writing, self.folder / name)
@@ -164,6 +169,11 @@ class Checkpoints:
             return None
         folder = self.folder / f"step-{int(agreed):06d}"
         return folder, json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+
+    @staticmethod
+    def names(folder: Path) -> set[str]:
+        """The names of the tensors in a checkpoint, from the headers of its files. Not a collective."""
+        return set(HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata)
 
     def load(self, folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         """Fill `tensors` in place and restore this rank's random state.
@@ -249,85 +259,7 @@ def describe(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-# ── Contents of a checkpoint ─────────────────────────────────────────────────────────────────────
-
-
-def state_tensors(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int | None = None
-) -> dict[str, torch.Tensor]:
-    """All weights and optimiser tensors by name. They are the tensors themselves, not copies.
-
-    Quantised moments are returned as plain numbers, which can be sharded differently. With `rank`, this rank's codes and
-    scales are added, because quantising the plain numbers again might give other codes. Plain numbers are on the CPU: they
-    take four times the memory of the codes, which a GPU with 8-bit moments does not have.
-    """
-    tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
-    for name, value in optimizer_tensors(model, optimizer):
-        tensors[name] = dequantised(value)
-        local = local_part(value)
-        if rank is not None and is_quantised(local):
-            inner, _ = local.__tensor_flatten__()
-            tensors |= {f"rank-{rank}.{name}.{part}": getattr(local, part) for part in inner}
-    return tensors
-
-
-def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of the optimiser's state; names are made of the parameter's name, so they do not depend on groups."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            for key, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor):
-                    yield f"optimizer.{names[parameter]}.{key}", value
-
-
-def dequantised(value: torch.Tensor) -> torch.Tensor:
-    """A quantised moment as fp32 with the same sharding, on the CPU; any other tensor unchanged."""
-    local = local_part(value)
-    if not is_quantised(local):
-        return value
-    plain = local.dequantize().float()
-    if isinstance(value, DTensor):
-        # from_local puts the shard on the device of its mesh, so it is moved to the CPU afterwards.
-        whole = DTensor.from_local(plain, value.device_mesh, value.placements, shape=value.shape, stride=value.stride())
-        return whole.cpu()
-    return plain.cpu()
-
-
-def local_part(value: torch.Tensor) -> Any:
-    """This rank's shard of a sharded tensor; any other tensor unchanged."""
-    return value.to_local() if hasattr(value, "to_local") else value
-
-
-def is_quantised(value: torch.Tensor) -> bool:
-    """Whether this is a quantised optimiser state of torchao, whose classes are named OptimState…."""
-    return hasattr(value, "__tensor_flatten__") and type(value).__name__.startswith("OptimState")
-
-
-def quantise_again(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
-) -> None:
-    """Quantise the plain moments in `tensors`, as `state_tensors` names them, into the optimiser's state."""
-    for name, value in optimizer_tensors(model, optimizer):
-        local = local_part(value)
-        if is_quantised(local):
-            local.copy_(local_part(tensors[name]).to(local.device))
-
-
-def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Create the optimiser's state tensors, so that a checkpoint can be loaded into them.
-
-    Optimisers create their state in their first step, so this takes one with learning rate 0 and zero gradients, which
-    leaves the weights unchanged.
-    """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    rates = [float(group["lr"]) for group in optimizer.param_groups]
-    set_learning_rate(optimizer, 0.0)
-    optimizer.step()
-    set_learning_rate(optimizer, rates[0])
-    optimizer.zero_grad(set_to_none=True)
+# ── Random state ─────────────────────────────────────────────────────────────────────────────────
 
 
 def random_state(world: World) -> dict[str, str]:

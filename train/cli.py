@@ -47,7 +47,9 @@ def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False
     from train.loop import fit
 
     # With `record`, torchrun's summary names the error of the rank that failed first.
-    summary = (record(fit) if "TORCHELASTIC_ERROR_FILE" in os.environ else fit)(resolved)
+    recorded = record(fit) if "TORCHELASTIC_ERROR_FILE" in os.environ else fit
+    summary = recorded(resolved)
+    assert summary is not None, "`record` returns None only for a run that exits with status 0"
     if int(os.environ.get("RANK", 0)) == 0:
         loss = summary.last.get("loss")
         if as_json:
@@ -69,6 +71,7 @@ def plan(
         int | None, typer.Option(min=0, help="Vision tokens of the longest trajectory. Default: all its tokens.")
     ] = None,
     supervised_tokens: Annotated[int, typer.Option(min=1, help="Supervised tokens of one micro-batch.")] = 1024,
+    disk_gb_s: Annotated[float, typer.Option(min=0.001, help="Write speed of the disk in GB/s.")] = 1.0,
     as_json: AsJson = False,
     overrides: Overrides = None,
 ) -> None:
@@ -80,14 +83,19 @@ def plan(
     from train.config import TrainConfig
 
     resolved = load_config(TrainConfig, config, overrides or ())
-    from train.planning.memory import plan_memory
+    from train import checkpoint
+    from train.planning.memory import build_skeleton, plan_memory
     from train.planning.report import alternatives, as_record, model_shape, show
+    from train.planning.storage import storage_record
 
     resolved = resolved.resolved(cuda=True)  # a plan is for GPUs
     glm, source = model_shape(resolved.model.path)
     load: dict[str, Any] = dict(vision_tokens=vision_tokens, supervised_tokens=supervised_tokens)
     planned = plan_memory(glm, resolved, gpus=gpus, **load)
-    record = as_record(planned, resolved, gpus=gpus, gpu_gib=gpu_gib)
+    storage = storage_record(
+        build_skeleton(glm), resolved, gpus=gpus, disk_gb_s=disk_gb_s, file_bytes=checkpoint.FILE_BYTES
+    )
+    record = as_record(planned, resolved, gpus=gpus, gpu_gib=gpu_gib, storage=storage)
     if as_json:
         typer.echo(json.dumps(record))
         return

@@ -15,7 +15,7 @@ from seer.config import write_config
 from seer.errors import ConfigError
 from seer.models.checkpoint import Checkpoint
 from seer.schema import Trajectory
-from train.checkpoint import Checkpoints, allocate_state, quantise_again, state_tensors
+from train.checkpoint import Checkpoints
 from train.config import SetConfig, TrainConfig
 from train.data.dataset import Recipe, TrajectoryDataset
 from train.data.loader import StepLoader
@@ -28,6 +28,7 @@ from train.model.loading import load_trainee
 from train.optimizer import build_optimizer
 from train.parallel import World, check_batch, spread
 from train.planning.flops import FlopsModel, flops_model
+from train.state import Resuming, allocate_state, state_tensors
 
 
 @dataclass
@@ -93,12 +94,11 @@ class Run:
                     "Choose another `out`, or set checkpoint.resume = false to start over"
                 )
         allocate_state(self.optimizer)
-        # Codes of quantised moments belong to a sharding. On another number of ranks they are made from plain numbers.
-        same_ranks = manifest["ranks"] == self.world.ranks
-        tensors = state_tensors(self.trainee, self.optimizer, self.world.rank if same_ranks else None)
-        self.checkpoints.load(folder, tensors)
-        if not same_ranks:
-            quantise_again(self.trainee, self.optimizer, tensors)
+        # Codes under the names of a rank belong to a sharding. On another number of ranks they are made from plain numbers.
+        rank = self.world.rank if manifest["ranks"] == self.world.ranks else None
+        resuming = Resuming(self.trainee, self.optimizer, self.checkpoints.names(folder), rank)
+        self.checkpoints.load(folder, resuming.tensors)
+        resuming.convert()
         self.start_step = int(manifest["step"])
 
     def card(self, steps: int, figures: dict[str, Any]) -> str:

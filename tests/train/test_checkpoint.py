@@ -13,13 +13,15 @@ from safetensors.torch import load_file
 from train_fakes import config, equal_tensors, recipe, tiny_checkpoint, trajectories
 
 from seer.errors import ConfigError
-from train.checkpoint import CheckpointError, complete_names, state_tensors, verify
+from train.checkpoint import CheckpointError, complete_names, verify
 from train.data.dataset import TrajectoryDataset
 from train.data.sets import Head
 from train.loop import fit
 from train.metrics import read_metrics
 from train.parallel import World
+from train.planning.storage import checkpoint_bytes
 from train.run import Run, build_run, data_digest
+from train.state import dequantised, is_quantised, optimizer_tensors, state_tensors
 from train.step import train_step
 
 ALONE = World(0, 1, torch.device("cpu"), None)
@@ -214,6 +216,48 @@ def test_resume_rejects_checkpoint_of_another_optimiser(tmp_path: Path) -> None:
     run.checkpoints.finish()
     with pytest.raises(CheckpointError, match=r"does not fit this run \(rank 0: .*momentum.*optimizer\.kind differ"):
         make(tmp_path, optimizer={"kind": "muon"}).resume()
+
+
+# ── 8-bit moments ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchao's update without its compiler, which takes a minute to start."""
+    pytest.importorskip("torchao")
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+
+
+def saved(out: Path, kind: str) -> Run:
+    run = make(out, optimizer={"kind": kind})
+    advance(run, 2)
+    run.save(2)
+    run.checkpoints.finish()
+    return run
+
+
+def test_save_keeps_8_bit_moments_at_one_byte_and_a_scale(tmp_path: Path, interpreted: None) -> None:
+    run = saved(tmp_path, "adamw_8bit")
+    written = sum(path.stat().st_size for path in (tmp_path / "checkpoints" / "step-000002").glob("*.safetensors"))
+    expected = checkpoint_bytes(run.trainee.model, run.config, gpus=1)
+    assert expected == pytest.approx(sum(tensor.nbytes for tensor in tensors(run).values()), rel=0.001)
+    assert written == pytest.approx(expected, rel=0.06)  # headers of a small model
+
+
+@pytest.mark.parametrize(("before", "after"), [("adamw", "adamw_8bit"), ("adamw_8bit", "adamw")])
+def test_resume_with_another_width_of_moments_converts_them(
+    tmp_path: Path, before: str, after: str, interpreted: None
+) -> None:
+    first = saved(tmp_path, before)
+    second = make(tmp_path, optimizer={"kind": after})
+    second.resume()
+    assert second.start_step == 2
+    states = [dict(optimizer_tensors(run.trainee, run.optimizer)) for run in (first, second)]
+    assert states[0].keys() == states[1].keys()
+    for name in states[0]:
+        left, right = (dequantised(state[name]) for state in states)
+        torch.testing.assert_close(left, right, atol=float(left.abs().max()) * 0.02 + 1e-12, rtol=0.2, msg=name)
+    assert any(is_quantised(value) for state in states for value in state.values())
 
 
 # ── Starting over ────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from train import loop
 from train.evaluation import evaluate
 from train.parallel import World
 from train.run import build_run
+from train.state import state_tensors
 from train.step import train_step
 
 TESTS = Path(__file__).parents[1]
@@ -159,6 +160,29 @@ def test_replicas_with_stochastic_rounding_stay_equal_and_resume_equal(tmp_path:
     assert resumed["start"] == 1
     for result in (first, resumed):
         assert result["digests"][0] == result["digests"][1]
+
+
+def test_resume_of_8_bit_moments_on_two_ranks_and_back_keeps_every_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchao")
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    settings = config(tmp_path / "run", optimizer={"kind": "adamw_8bit"}, checkpoint={"background": False})
+    run = build_run(settings, alone(), [trajectories(24)])
+    train_step(run, 0, run.loader.take(0))
+    run.save(1)
+    before = {n: t.clone() for n, t in state_tensors(run.trainee, run.optimizer).items() if "exp_avg" in n}
+    assert any(name.endswith(".codes") for name in before)
+    done = launch(2, "eight_bit", tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    on_two = load_file(tmp_path / "moments.safetensors")
+    assert {n for n in on_two if n.endswith(".codes")} <= before.keys()
+    for name in on_two.keys() & before.keys():
+        assert torch.equal(on_two[name].flatten(), before[name].flatten()), name
+    back = build_run(settings, alone(), [trajectories(24)])
+    back.resume()
+    assert back.start_step == 2
+    assert train_step(back, 2, back.loader.take(2))["loss"] > 0
 
 
 @pytest.mark.slow

@@ -29,6 +29,8 @@ from train.planning.memory import (
     plan_workload,
 )
 from train.planning.report import alternatives, as_record, model_shape, show, verdict
+from train.planning.storage import checkpoint_bytes
+from train.state import blocks_fit
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OVERRIDES = {
@@ -91,7 +93,12 @@ def test_plan_command_prints_json_or_a_table() -> None:
         app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpus", "2", "--gpu-gib", "80", "--json"]
     )
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output)["verdict"] == "fits"
+    record = json.loads(result.output)
+    assert record["verdict"] == "fits"
+    assert 61.9 < record["checkpoint_gb"] < 62.2  # 41.17 of weights, 20.59 of codes, 0.32 of their scales
+    assert record["host_gib_while_saving"] <= 1.2 * record["checkpoint_part_gib"]
+    assert record["path"].keys() >= {"attention", "norms", "compile", "optimizer"}
+    assert record["notice_too_short"] == ["torchrun"]  # 62 s at 1 GB/s
     text = CliRunner().invoke(app, ["plan", str(CONFIGS / "seer-9b.toml"), "--gpu-gib", "24"])
     assert "does not fit" in text.output
 
@@ -172,6 +179,15 @@ def test_show_lists_single_changes_that_fit(tmp_path: Path, capsys) -> None:
     )
 
 
+@pytest.mark.parametrize("part", ["freeze_vision", "freeze_merger", "freeze_embeddings"])
+def test_checkpoint_bytes_without_moments_of_frozen_parts_equal_the_state(part: str) -> None:
+    settings = config("x", model={part: True, "freeze_vision": part != "freeze_embeddings"}).resolved(cuda=False)
+    trainee = prepare(tiny_checkpoint(), settings.model, 0)
+    planned = checkpoint_bytes(build_skeleton(tiny_checkpoint().model.config), settings, gpus=1)
+    trained = sum(p.numel() for p in trainee.parameters() if p.requires_grad)
+    assert planned == 4 * sum(p.numel() for p in trainee.parameters()) + 8 * trained
+
+
 def test_measure_shape_counts_frozen_embeddings() -> None:
     glm, _ = model_shape(str(tiny_base()))
     shapes = [
@@ -179,3 +195,21 @@ def test_measure_shape_counts_frozen_embeddings() -> None:
     ]
     assert shapes[0].total == shapes[1].total
     assert shapes[1].frozen - shapes[0].frozen == glm.text_config.vocab_size * glm.text_config.hidden_size
+
+
+@pytest.mark.parametrize(
+    ("shape", "shards", "fits"),
+    [
+        ((4096, 4096), 64, True),
+        ((4096, 13696), 2, True),
+        ((4096, 13696), 3, False),  # 1,366 rows and a last shard of 1,364, whose rows end within a block
+        ((4098, 4096), 4, True),  # uneven shards of whole rows
+        ((4608,), 1, True),
+        ((4608,), 2, False),  # shards of fewer than 4,096 numbers
+        ((16, 512), 32, False),  # more shards than rows
+        ((5, 4096), 4, False),  # the last rank is empty
+        ((1536, 3, 2, 14, 14), 64, False),  # the blocks begin within shards
+    ],
+)
+def test_blocks_fit_if_every_shard_has_whole_blocks(shape: tuple[int, ...], shards: int, fits: bool) -> None:
+    assert blocks_fit(shape, shards, 256) is fits

@@ -101,7 +101,36 @@ def with_changes(config: TrainConfig, sections: Mapping[str, Mapping[str, Any]])
         return None
 
 
-def as_record(plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: float) -> dict[str, Any]:
+def path_of(config: TrainConfig) -> dict[str, str]:
+    """The implementations that a configuration uses on a GPU, each with the reason."""
+    model, precision, kind = config.model, config.parallel.precision, config.optimizer.kind
+    attention = {
+        "flash_attention_2": "flash_attention_2: kernels for segments of variable length",
+        "sdpa": "sdpa: torch's attention under a block mask over the packed row, which excludes its flash kernel",
+        "grouped": "grouped: torch's flash kernel, one call for each run of segments of equal length"
+        if precision != "float32"
+        else "grouped: torch's memory-efficient kernel with expanded keys, since flash has no fp32",
+    }[model.attention]
+    return {
+        "attention": attention,
+        "norms": "liger: fused kernels, not in place"
+        if model.liger
+        else "torch: unfused; model.liger = true fuses them",
+        "compile": "each layer" if model.compile else "off; model.compile = true compiles each layer",
+        "optimizer": {
+            "adamw": "torch's fused AdamW on the local shards",
+            "muon": "Muon on gathered matrices, AdamW for the rest",
+            "adamw_bf16_states": "AdamW parameter by parameter, moments in bf16",
+            "adamw_8bit": "torchao's AdamW8bit, compiled for each shape",
+            "adamw_stochastic": "torchao's AdamW with stochastic rounding, compiled for each shape",
+        }[kind],
+        "precision": precision,
+    }
+
+
+def as_record(
+    plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: float, storage: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The plan as plain values, as `--json` prints it."""
     return {
         "parameters": plan.shape.total,
@@ -115,6 +144,8 @@ def as_record(plan: MemoryPlan, config: TrainConfig, *, gpus: int, gpu_gib: floa
         "reserve_gib": RESERVE_GIB,
         "host_gib": round(plan.host_bytes / GIB, 3),
         "verdict": verdict(plan, gpu_gib),
+        "path": path_of(config),
+        **(storage or {}),
     }
 
 
@@ -141,6 +172,20 @@ def show(record: Mapping[str, Any], source: str, others: list[Alternative]) -> N
     )
     if record["host_gib"]:
         console.print(f"host memory for the offloaded state: {record['host_gib']:.0f} GiB over all ranks", markup=False)
+    for part, choice in record["path"].items():
+        console.print(f"  {part}: {choice}", markup=False)
+    if "checkpoint_gb" in record:
+        console.print(
+            f"a checkpoint: {record['checkpoint_gb']:.1f} GB on disk ({record['disk_gb']:.0f} GB for all that exist at once), "
+            f"{record['host_gib_while_saving']:.1f} GiB of host memory per rank while it is written, {record['save_s']:.0f} s",
+            markup=False,
+        )
+        for launcher in record["notice_too_short"]:
+            console.print(
+                f"  warning: {launcher} ends the processes before a checkpoint is complete; set checkpoint.every_steps "
+                "so that little is lost, or give a longer notice",
+                markup=False,
+            )
     if record["verdict"] != "fits":
         console.print(
             "single changes that fit:" if others else "no single change fits; combine several, or use more GPUs"
