@@ -152,7 +152,8 @@ class TrajectoryDataset:
     """Samples by index, encoded on first use and cached in memory up to `cache_bytes`.
 
     `admitted` lists the usable trajectories (see `train.data.admission`); an index counts only these. Without it, all
-    trajectories are indexed. `over_long` is the policy for trajectories above the recipe's token limit: reject and count
+    trajectories are indexed. `lengths` are upper bounds of their token counts, if known.
+    `over_long` is the policy for trajectories above the recipe's token limit: reject and count
     them, or raise InputError.
     """
 
@@ -163,11 +164,13 @@ class TrajectoryDataset:
         *,
         name: str = "data",
         admitted: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
         over_long: Literal["drop", "refuse"] = "drop",
         cache_bytes: int = 0,
     ) -> None:
         self.trajectories, self.recipe, self.name = trajectories, recipe, name
         self.admitted = np.arange(len(trajectories)) if admitted is None else admitted
+        self.lengths = lengths
         self.over_long, self.cache_bytes = over_long, cache_bytes
         self.rejected: Counter[str] = Counter()
         """Rejections by reason, repeats in later epochs included."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from train.config import BatchingConfig
 from train.data.collate import Batch, collate
 from train.data.dataset import TrainingSample, TrajectoryDataset
-from train.data.packing import pack
-from train.data.sampler import SamplePlan
+from train.data.packing import balance, pack
+from train.data.sampler import Index, SamplePlan
 
 
 @dataclass
@@ -72,10 +72,28 @@ class StepLoader:
 
     def prepare(self, step: int) -> StepData:
         """Draw the step's trajectories, encode, pack and collate them. Raises InputError if a set has only rejected ones."""
-        indices = self.plan.indices(step, self.rank, self.ranks)
-        drawn = [self.datasets[chosen].draw(index) for chosen, index in indices]
-        batches = make_batches([sample for sample, _ in drawn], self.batching, self._pixels_per_patch)
-        return StepData(batches, sum(rejected for _, rejected in drawn))
+        groups = self.assigned(step)
+        drawn = [[self.datasets[chosen].draw(index) for chosen, index in group] for group in groups]
+        batches = [
+            batch
+            for group in drawn
+            for batch in make_batches([sample for sample, _ in group], self.batching, self._pixels_per_patch)
+        ]
+        return StepData(batches, sum(rejected for group in drawn for _, rejected in group))
+
+    def assigned(self, step: int) -> list[list[Index]]:
+        """This rank's samples of a step, in groups that each fill about one micro-batch.
+
+        If the lengths of all sets are known, the samples are distributed so that ranks wait little for each other. A group
+        may still need more than one micro-batch, because the sample that replaces a rejected one can be longer.
+        """
+        lengths = [dataset.lengths for dataset in self.datasets]
+        if self.ranks == 1 or any(known is None for known in lengths):
+            return [self.plan.indices(step, self.rank, self.ranks)]
+        indices = self.plan.step_indices(step)
+        tokens = [int(self.datasets[chosen].lengths[index]) for chosen, index in indices]  # type: ignore[index]
+        groups = balance(tokens, self.ranks, self.batching.budget_tokens)[self.rank]
+        return [[indices[i] for i in group] for group in groups]
 
     @property
     def _pixels_per_patch(self) -> int:

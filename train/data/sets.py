@@ -87,12 +87,14 @@ def open_sets(sets: Sequence[SetConfig], data: DataConfig, recipe: Recipe, world
     opened = []
     for entry in sets:
         trajectories, admission = open_admitted(entry, recipe, world)
+        admitted = admission.indices(data.over_long)
         opened.append(
             TrajectoryDataset(
                 trajectories,
                 recipe,
                 name=entry.path,
-                admitted=admission.indices(data.over_long),
+                admitted=admitted,
+                lengths=admission.tokens[admitted],
                 over_long=data.over_long,
                 cache_bytes=cache_bytes,
             )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from train.data.packing import pack, runs_of
+from train.data.packing import balance, idle_share, pack, runs_of
 from train.model.attention import grouped_attention
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=20)
@@ -68,3 +71,64 @@ def test_grouped_attention_equals_attention_with_block_mask(lengths: list[int], 
     direction = torch.randn(ours.shape, generator=generator)
     got, wanted = (torch.autograd.grad((x * direction).sum(), qkv)[0] for x in (ours, expected))
     torch.testing.assert_close(got, wanted, atol=2e-5, rtol=2e-5)
+
+
+# ── Ranks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7, 64])
+@pytest.mark.parametrize("seed", range(5))
+def test_balance_assigns_every_sample_once_within_the_budget(ranks: int, seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 1000, 8 * ranks).tolist()
+    assigned = balance(lengths, ranks, 1000)
+    assert len(assigned) == ranks and all(assigned)
+    assert sorted(i for batches in assigned for batch in batches for i in batch) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in batch) <= 1000 for batches in assigned for batch in batches)
+    assert balance(lengths, ranks, 1000) == assigned
+
+
+@pytest.mark.parametrize(
+    "lengths", [[1000] * 8, [1] * 8, [1000, 1, 1, 1, 1, 1, 1, 1], [600, 600, 600, 400, 400, 400, 1, 1]]
+)
+def test_balance_of_extreme_lengths_gives_every_rank_work(lengths: list[int]) -> None:
+    assigned = balance(lengths, 4, 1000)
+    assert all(batches and all(batches) for batches in assigned)
+
+
+def test_balance_rejects_a_sample_above_the_budget() -> None:
+    with pytest.raises(ValueError, match="a sample of 11 tokens fits no micro-batch of 10; raise the budget"):
+        balance([3, 11], 2, 10)
+
+
+def test_idle_share_is_the_waiting_time_of_a_pass() -> None:
+    assert idle_share([[[0]], [[1]]], [100, 100]) == 0
+    assert idle_share([[[0]], [[]]], [100]) == pytest.approx(0.5)
+    assert idle_share([[[0], [1]], [[2]]], [100, 100, 100]) == pytest.approx(0.25)
+
+
+def page_tokens(shared_data: Path) -> list[int]:
+    """Token counts of real training documents as pages: a token for 3.14 text tokens (as in the paper) of four characters,
+    and 400 tokens of question, calls and answer."""
+    records = [
+        json.loads(line)
+        for path in sorted((shared_data / "train_sources").glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    ]
+    characters = [sum(len(v if isinstance(v, str) else json.dumps(v)) for v in r.values()) for r in records]
+    return [min(16384, 400 + int(count / 4 / 3.14)) for count in characters]
+
+
+def test_balance_of_real_lengths_on_64_ranks_leaves_at_most_5_percent_idle(shared_data: Path) -> None:
+    """512 real documents a step as pages; before, each rank took every 64th sample."""
+    lengths = page_tokens(shared_data)
+    before, after = [], []
+    for step in range(4):
+        drawn = np.random.default_rng(step).choice(lengths, 512).tolist()
+        every = [list(range(rank, 512, 64)) for rank in range(64)]
+        turns = [[[own[i] for i in batch] for batch in pack([drawn[i] for i in own], 16384)] for own in every]
+        before.append(idle_share(turns, drawn))
+        after.append(idle_share(balance(drawn, 64, 16384), drawn))
+    print(f"idle before {np.mean(before):.3f}, after {np.mean(after):.3f}")
+    assert max(after) <= 0.05
+    assert min(before) > 2 * max(after)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from train_fakes import recipe, tiny_checkpoint, trajectories
+from train_fakes import recipe, samples, tiny_checkpoint, trajectories
 
 from seer.errors import InputError
 from seer.models.checkpoint import Checkpoint
 from seer.schema import Turn
-from train.config import SetConfig
+from train.config import BatchingConfig, SetConfig
 from train.data.collate import collate
-from train.data.dataset import encode_turns
+from train.data.dataset import TrajectoryDataset, encode_turns
+from train.data.loader import StepLoader
+from train.data.sampler import SamplePlan
 from train.data.sets import Head, open_admitted
 from train.parallel import World
 
@@ -64,3 +67,17 @@ def test_encode_turns_names_the_trajectory_whose_page_is_missing(checkpoint) -> 
 def test_collate_rejects_an_empty_micro_batch() -> None:
     with pytest.raises(ValueError, match="a micro-batch needs at least one sample, got none"):
         collate([])
+
+
+def test_loader_with_known_lengths_gives_each_sample_of_a_step_to_one_rank() -> None:
+    made = samples(tiny_checkpoint(), 24)
+    lengths = np.array([len(sample) for sample in made])
+    dataset = TrajectoryDataset(trajectories(24), recipe(tiny_checkpoint()), lengths=lengths)
+    plan = SamplePlan(sizes=(24,), shares=(1,), per_step=(12,))
+    batching = BatchingConfig(global_batch=12, max_tokens=512)
+    loaders = [StepLoader([dataset], plan, batching, rank, 3, prefetch=0) for rank in range(3)]
+    found = [name for one in loaders for batch in one.prepare(1).batches for name in batch.sample_ids]
+    assert sorted(found) == sorted(made[index].id for _, index in plan.step_indices(1))
+    assert len({len(one.prepare(1).batches) for one in loaders}) == 1
+    spread = [sum(batch.num_tokens for batch in one.prepare(1).batches) for one in loaders]
+    assert max(spread) - min(spread) <= lengths.max()
