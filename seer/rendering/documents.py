@@ -31,6 +31,7 @@ from seer.rendering.formats.pdf import load_pdf
 from seer.rendering.formats.registry import FORMATS
 from seer.rendering.formats.scans import Ocr, Progress
 from seer.rendering.formats.sniff import check_name, sniff
+from seer.rendering.layout.coverage import MISSING_GLYPH, describe_missing, glyph_warnings
 from seer.rendering.layout.fonts import ZERO_WIDTH_ENTRY, load_chain
 from seer.rendering.layout.lines import PIECE_CHARS, PageLayout, lay_out
 from seer.rendering.layout.measure import Measure, code_points
@@ -47,7 +48,6 @@ MAX_FILE_BYTES = 2 << 30
 """Limit on the size of a document's file: 2 GB."""
 _MAX_OFFSETS = 20
 """Offsets recorded for each missing character."""
-_MISSING_GLYPH = "missing-glyph"
 
 
 def load(
@@ -198,10 +198,10 @@ def keep_pages(document: Document, pages: str) -> Document:
     warnings = tuple(
         warning if warning.page is None else warning.model_copy(update={"page": new_number[warning.page]})
         for warning in document.warnings
-        if (warning.page is None or warning.page in new_number) and warning.kind != _MISSING_GLYPH
+        if (warning.page is None or warning.page in new_number) and warning.kind != MISSING_GLYPH
     )
     changes = {"text": text, "pages": tuple(kept), "missing_glyphs": missing}
-    return document.model_copy(update=changes | {"warnings": _glyph_warnings(missing) + warnings})
+    return document.model_copy(update=changes | {"warnings": glyph_warnings(missing) + warnings})
 
 
 def render_text(
@@ -233,12 +233,12 @@ def render_text(
     measure = Measure(style, load_chain(style.fonts))
     missing = missing_glyphs(text, measure)
     if missing and strict_glyphs:
-        raise GlyphError(_describe_missing(name, missing, style))
+        raise GlyphError(describe_missing(name, missing, style))
     # Laying out one page more than allowed is enough to detect a document that is too long.
     pages = tuple(itertools.islice(_pages(_pieces(text), measure), None if max_pages is None else max_pages + 1))
     check_count(len(pages), max_pages, name)
     return Document(
-        name=name, text=text, style=style, pages=pages, missing_glyphs=missing, warnings=_glyph_warnings(missing)
+        name=name, text=text, style=style, pages=pages, missing_glyphs=missing, warnings=glyph_warnings(missing)
     )
 
 
@@ -369,25 +369,3 @@ def _read(source: str) -> tuple[str, bytes]:
         raise DocumentNotFound(f"no document at '{path}'; use the path of a file, or - for standard input") from None
     except OSError as error:
         raise InputError(f"'{source[:200]}' cannot be read: {error.strerror}; check its permissions") from None
-
-
-def _describe_missing(name: str, missing: tuple[MissingGlyph, ...], style: PageStyle) -> str:
-    """Return the error message that lists missing characters."""
-    return (
-        f"'{name}' holds {len(missing)} characters that no font of the chain ({', '.join(style.fonts)}) covers: "
-        f"{_list_missing(missing)}; add a font that has them, or draw boxes by leaving strict_glyphs off"
-    )
-
-
-def _glyph_warnings(missing: tuple[MissingGlyph, ...]) -> tuple[DocumentWarning, ...]:
-    """Return one warning about all missing characters, if there are any."""
-    if not missing:
-        return ()
-    message = f"no font covers {_list_missing(missing)}: drawn as boxes with the code point; add a font that has them"
-    return (DocumentWarning(kind=_MISSING_GLYPH, message=message),)
-
-
-def _list_missing(missing: tuple[MissingGlyph, ...]) -> str:
-    """Return missing characters as a list, at most eight."""
-    shown = ", ".join(f"{glyph.code_point} x{glyph.count}" for glyph in missing[:8])
-    return shown + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")

@@ -44,9 +44,8 @@ def read_pptx(data: bytes, name: str, encoding: str | None) -> Extract:
     except InputError:
         raise
     except Exception as error:  # the library raises errors of lxml, zipfile and its own for damaged files
-        raise InputError(
-            f"'{name}' is a damaged presentation ({type(error).__name__}: {' '.join(str(error).split())[:100]}); open it and save it again"
-        ) from None
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise InputError(f"'{name}' is a damaged presentation ({cause}); open it and save it again") from None
     text = "".join(parts).rstrip("\n")
     return Extract(text + "\n" if text else "", tuple(notices))
 

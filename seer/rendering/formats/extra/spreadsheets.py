@@ -48,9 +48,8 @@ def read_xlsx(data: bytes, name: str, encoding: str | None) -> Extract:
     except InputError:
         raise
     except Exception as error:  # the library raises errors of its XML parser, zipfile and its own for damaged files
-        raise InputError(
-            f"'{name}' is a damaged workbook ({type(error).__name__}: {' '.join(str(error).split())[:100]}); open it and save it again"
-        ) from None
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise InputError(f"'{name}' is a damaged workbook ({cause}); open it and save it again") from None
     text = "".join(parts).rstrip("\n")
     return Extract(text + "\n" if text else "", tuple(notices))
 
