@@ -44,7 +44,8 @@ def gradients(run: Run, step: int = 0) -> dict[str, torch.Tensor]:
     data = run.loader.take(step)
     total, batches = agree(run, data)
     for number, batch in enumerate(batches, 1):
-        reduce_now(run.trainee, number == len(batches) or run.config.parallel.sync_every_micro_batch)
+        last = number == len(batches)
+        reduce_now(run.trainee, last or run.config.parallel.sync_every_micro_batch, last)
         (run.trainee(batch).total / total).backward()
     return whole({n: p.grad for n, p in run.trainee.named_parameters() if p.grad is not None})
 
@@ -80,11 +81,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def main(out: Path) -> None:
     world = start_world(config(out).parallel)
     results: dict[str, Any] = {"ranks": world.ranks}
-    for sync in (True, False):
-        sections = {"batching": {"global_batch": 8, "packing": "single"}, "parallel": {"sync_every_micro_batch": sync}}
+    for name, parallel in (
+        ("True", {}),
+        ("False", {"sync_every_micro_batch": False}),
+        ("replicas", {"replicas": 2}),
+    ):
+        sections = {"batching": {"global_batch": 8, "packing": "single"}, "parallel": parallel}
         grads = gradients(make(world, out / "g", **sections))
         if world.is_main:
-            save_file(grads, out / f"gradients-{sync}.safetensors")
+            save_file(grads, out / f"gradients-{name}.safetensors")
     results["pictures_on_one_rank"] = pictures_on_one_rank(world, out / "half")
     results["uneven"] = uneven(world, out / "uneven")
     for name, sections in VARIANTS.items():

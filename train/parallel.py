@@ -167,10 +167,14 @@ def spread(trainee: Trainee, config: ParallelConfig, world: World) -> Trainee:
     return trainee
 
 
-def reduce_now(trainee: Trainee, now: bool) -> None:
-    """Set whether the next backward pass reduces gradients over the ranks."""
+def reduce_now(trainee: Trainee, now: bool, last: bool = True) -> None:
+    """Set whether the next backward pass reduces gradients over the shards and, on the `last` pass, over the replicas.
+
+    Replicas are usually on different nodes, so they exchange their sums once a step.
+    """
     if isinstance(trainee, FSDPModule):
         trainee.set_requires_gradient_sync(now)
+        trainee.set_requires_all_reduce(last)
 
 
 def reshard(trainee: Trainee) -> None:

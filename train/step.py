@@ -43,7 +43,8 @@ def train_step(run: Run, step: int, data: StepData) -> dict[str, Any]:
     totals = ClassTotals(world.device)
     run.optimizer.zero_grad(set_to_none=True)
     for number, batch in enumerate(batches, 1):
-        reduce_now(run.trainee, number == len(batches) or config.parallel.sync_every_micro_batch)
+        last = number == len(batches)
+        reduce_now(run.trainee, last or config.parallel.sync_every_micro_batch, last)
         on_device = batch.to(world.device)
         figures = run.trainee(on_device)
         (figures.total / total_weight).backward()

@@ -48,8 +48,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return out, json.loads((out / "results.json").read_text())
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_gradients_on_two_processes_and_four_micro_batches_equal_one_process(two, sync: bool) -> None:
+@pytest.mark.parametrize("sync", ["True", "False", "replicas"])
+def test_gradients_on_two_processes_and_four_micro_batches_equal_one_process(two, sync: str) -> None:
     """The loss is not a mean of means (transformers #34191, TRL #2175) and goes through the root's forward."""
     out, results = two
     assert results["ranks"] == 2
