@@ -33,7 +33,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
 from seer.errors import SeerError
 from seer.storage import recover_folders, replace_folder, write_manifest, write_text
@@ -82,9 +82,11 @@ class Checkpoints:
             writing.mkdir(parents=True)
         self.world.wait()
         (writing / f"rank-{self.world.rank}.json").write_text(json.dumps(random_state(self.world)), encoding="utf-8")
+        writer = PartWriter(str(writing), save_distributed=True)
+        writer.device = self.world.device
         written = dcp.async_save(
             dict(tensors),
-            storage_writer=PartWriter(str(writing), save_distributed=True),
+            storage_writer=writer,
             process_group=self._group,
             no_dist=self._group is None,
         )
@@ -235,6 +237,16 @@ def causes_of(failure: CheckpointException) -> str:
 
 class PartWriter(HuggingFaceStorageWriter):
     """Distributes the tensors of a rank over several files, since torch's writer holds a copy of each file in memory."""
+
+    device = torch.device("cpu")
+    """The device of this rank."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Any:
+        """Write this rank's files."""
+        if self.device.type == "cuda":
+            # A new thread starts on GPU 0, where a stray operation would create a context of every rank.
+            torch.cuda.set_device(self.device)
+        return super().write_data(plan, planner)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Assign every tensor to a numbered file of about `FILE_BYTES`, in the order of the plan."""

@@ -41,6 +41,8 @@ def run(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False
 
     resolved = load_config(TrainConfig, config, overrides or ())
     set_wait_policy()
+    # Micro-batches differ in size; without this, the allocator's cache of fixed blocks fragments. A set value has priority.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     # After the configuration: importing torch takes seconds, and a wrong setting is reported at once.
     from torch.distributed.elastic.multiprocessing.errors import record
 

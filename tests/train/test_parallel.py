@@ -6,9 +6,11 @@ import types
 
 import pytest
 import torch
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from train_fakes import config, tiny_checkpoint, trajectories, use_other_devices_code
 
 from seer.errors import ConfigError
+from train.checkpoint import PartWriter
 from train.config import ModelConfig, ParallelConfig
 from train.model.attention import grouped_attention
 from train.model.glm4v import prepare
@@ -65,6 +67,17 @@ def test_build_run_rejects_a_batch_smaller_than_the_ranks_before_it_loads_a_mode
     world = World(0, 32, torch.device("cpu"), None)
     with pytest.raises(ConfigError, match="30 of them would have no sample in any step"):
         build_run(config(tmp_path, batching={"global_batch": 2}), world, [trajectories(4)])
+
+
+def test_part_writer_on_a_gpu_selects_it_in_the_thread_that_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+    monkeypatch.setattr(HuggingFaceStorageWriter, "write_data", lambda *_: calls.append("written"))
+    for device in ("cpu", "cuda:3"):
+        writer = PartWriter(str(tmp_path), save_distributed=True)
+        writer.device = torch.device(device)
+        writer.write_data(None, None)  # type: ignore[arg-type]
+    assert calls == ["written", torch.device("cuda:3"), "written"]
 
 
 @pytest.mark.parametrize(("cuda", "precision"), [(True, "mixed_bf16"), (False, "float32")])

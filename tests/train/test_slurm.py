@@ -49,7 +49,7 @@ def test_slurm_dry_run_prints_rendezvous_sharding_and_logs(slurm: dict[str, str]
     done = launch({**slurm, "SEER_DRY_RUN": "1"}, CONFIG, "--set", "optimizer.lr=1e-6")
     assert done.returncode == 0, done.stderr
     assert "MASTER_ADDR=node7 MASTER_PORT=29821" in done.stdout
-    assert "srun --nodes 2 --ntasks-per-node 4" in done.stdout
+    assert "srun --nodes 2 --ntasks-per-node 4 --cpus-per-task 8 " in done.stdout
     assert "--output runs/slurm/4321/rank-%t.log" in done.stdout
     assert "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS" in done.stdout
     assert done.stdout.strip().endswith(f"-m train.sft {CONFIG} --set parallel.replicas=2 --set optimizer.lr=1e-6")
