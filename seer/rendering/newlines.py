@@ -10,7 +10,8 @@ prose with one long line for each paragraph gains little from marks.
 
 The rule applies to lines with visible text, in this order:
 
-1. If more than MAX_STRUCTURED of the lines are code or rows of tables, newlines break lines.
+1. If more than MAX_STRUCTURED of the lines are code or rows of tables, or the text is one mapping of names to values,
+   newlines break lines.
 2. If at least MIN_SHORT of the characters are in lines narrower than a column of the page, newlines become marks.
 3. If at least MIN_WRAPPED of the lines inside paragraphs are wrapped at one width, newlines become marks.
 4. Otherwise newlines break lines.
@@ -83,6 +84,51 @@ _LIKE_CODE = re.compile(
 """Matches lines that occur in code, but in verse and prose too: "and carries leaves to sea;"."""
 _MIN_CODE_PER_LIKE = 0.25
 """Lines that are certainly code or tables, for each line of `_LIKE_CODE`, from which the latter count too."""
+_CODE_OF_WORDS = re.compile(
+    r"""(?:
+    # Fortran: declarations, blocks, calls, input and output, labels
+      \s*implicit\s+none$ | \s*(?:integer|real|logical|complex|character|double\s+precision|type)\b[^.?!]*\s::\s
+    | \ {6,}(?:integer|real|logical|complex|character|double\s+precision)\s+\w+(?:\(.*\))?(?:\s*,\s*\w+(?:\(.*\))?)*$
+    | \s*(?:\w+\s+)?subroutine\s+\w+(?:\s*\(.*\))?$ | \s*call\s+\w+\(
+    | \s*end\s*(?:do|if|program|subroutine|function|module|select|interface|type|where)\b(?:\s+\w+)?$
+    | \s*do\s+(?:\d+\s+)?\w+\s*=  | \s*(?:else\s*)?if\s*\(.*\)\s*(?:then|go\s*to\b.*)$
+    | \s*(?:write|read)\s*\(\s*(?:\*\s*[,)]|\d+\s*,) | \s*print\s*\* | \s*\d+\s+(?:continue$|format\s*\()
+    | \ {6,}(?:return|stop|end)$
+    # BASIC with line numbers
+    | (?-i:\d{2,5}\s+(?:REM|PRINT|INPUT|IF|LET|GOTO|GOSUB|FOR|NEXT|DIM|END|RETURN|DATA|READ)\b)
+    # documentation and modules of Perl
+    | =(?:head[1-4]|cut|pod|over|item|back|encoding)\b | (?:use|no)\s+(?:strict|warnings|v?5[\d.]*|\w+::[\w:]+)\b.*;$
+    | \s*(?:my|our|local)\s*\(?\s*[$@%]
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Matches from the start of a line of languages whose statements are words, in upper or lower case."""
+_CODE_OF_WORDS_INSIDE = re.compile(
+    r"\.(?:lt|gt|le|ge|eq|ne|and|or|not|true|false)\.|\s::\s|\$[a-z_]\w+(?:[;\[]|->|\s*=~)", re.I
+)
+"""Matches operators of Fortran, types of Haskell and scalars of Perl, but neither "$5" nor the formula "$x_1$"."""
+_SQL_START = re.compile(
+    r"""\s*(?:
+      select\s+(?:distinct\s+)?(?:\*|[\w.]+\s*,\s*[\w.]+|\w+[._]\w+)(?:\s*,\s*[\w.]+)*,?$
+    | (?-i:SELECT\s+[a-z_.]+$) | select\s+\*\s
+    | select\s.*(?:\sfrom\s+[\w.]+(?:;?$|\s+(?:where|join|group|order|limit)\b)|\w\(|\sas\s+\w+,?$)
+    | (?:group|order|partition)\s+by\s+[\w.]+(?:\s+(?:asc|desc))?(?:\s*,\s*[\w.]+(?:\s+(?:asc|desc))?)*;?$
+    | (?:(?:left|right|full)\s+(?:outer\s+)?|inner\s+|cross\s+)join\s+[\w.(]
+    | insert\s+into\s+[\w."`]+\s*(?:\(|values|select|$) | delete\s+from\s+[\w.]+(?:;?$|\s+where) | update\s+[\w.]+\s+set\b
+    | create\s+(?:or\s+replace\s+)?(?:temp(?:orary)?\s+|unique\s+)?(?:table|view|index)\s+[\w."`]+(?:\s*\(|\s+(?:as|on)\b|$)
+    | (?:alter|drop)\s+(?:table|view|index)\s+[\w."`]+ | having\s+\w+\( | values\s*\(['"\d?:]
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Matches from the start of a line of SQL that cannot be prose."""
+_LIKE_SQL = re.compile(r"\s*(?:select|from|where|and|or|on|using|limit|set|union|join)\b[^.?!]*(?:\.\w[^.?!]*)*$", re.I)
+"""Matches clauses of SQL that occur in verse and prose too: "from the river to the sea"."""
+_KEY_LINE = re.compile(r"\s*(?:-\s+)?([A-Za-z_$][\w.$/-]*):(?:\s+(\S.*))?$")
+"""A line of a flat mapping such as YAML, and also of a chat or of the head of a mail."""
+_MIN_KEY_LINES, _MIN_KEYED, _MIN_DISTINCT, _MIN_SCALAR = 4, 0.6, 0.8, 0.5
+"""What makes such lines a mapping: their number, their fraction of all lines that are not comments, the fraction of
+different keys, and the fraction of values of at most one word. In a chat, the names repeat and the values are sentences;
+the head of a mail is a small part of the mail."""
 _ROW_START = re.compile(
     r"""\s*(?:
       \|.*\|$                                                 # Markdown
@@ -159,7 +205,9 @@ def _structured(lines: Sequence[str]) -> float:
     """Return the fraction of the lines, stripped on the right, that are code or rows of tables."""
     if lines[0].startswith(("#!", "<?")):
         return 1.0  # a script or XML, however many comments it has
-    certain = likely = 0
+    if _is_mapping(lines):
+        return 1.0
+    certain = likely = sql = like_sql = 0
     fenced, commas_before = False, 0
     for line in lines:
         if len(line) > _HEAD_CHARS + _TAIL_CHARS:
@@ -176,12 +224,40 @@ def _structured(lines: Sequence[str]) -> float:
             or _CODE_INSIDE.search(line)
             or _ROW_START.match(line)
             or _ROW_INSIDE.search(line)
+            or _CODE_OF_WORDS.match(line)
+            or _CODE_OF_WORDS_INSIDE.search(line)
         ):
             certain += 1
+        elif _SQL_START.match(line):
+            sql += 1
         elif _LIKE_CODE.match(line):
             likely += 1
+        elif _LIKE_SQL.match(line):
+            like_sql += 1
         commas_before = commas
+    # Clauses count beside statements of SQL only: verse with a few lines of other code has "and" and "from" too.
+    sql += like_sql if sql and sql >= _MIN_CODE_PER_LIKE * like_sql else 0
+    certain += sql
     return (certain + (likely if certain >= _MIN_CODE_PER_LIKE * likely else 0)) / len(lines)
+
+
+def _is_mapping(lines: Sequence[str]) -> bool:
+    """Return whether the lines are a flat mapping of names to values, as in YAML."""
+    # Documents of one YAML file are separated by "---" and repeat their keys.
+    document, size = 0, 0
+    found: list[tuple[int, str, str]] = []
+    for line in lines:
+        document += line.startswith("---")
+        if line.lstrip().startswith(("#", "---", "...")):
+            continue
+        size += 1
+        if len(line) <= _HEAD_CHARS and (match := _KEY_LINE.match(line)):
+            found.append((document, match[1], match[2] or ""))
+    if len(found) < max(_MIN_KEY_LINES, _MIN_KEYED * size):
+        return False
+    keys = {(document, key) for document, key, _ in found}
+    scalars = sum(len(value.split()) <= 1 for _, _, value in found)
+    return len(keys) >= _MIN_DISTINCT * len(found) and scalars >= _MIN_SCALAR * len(found)
 
 
 def _wrapped(lines: Sequence[str]) -> float:
