@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MAX_CAUSE = 120
+
 
 @dataclass(frozen=True)
 class Notice:
@@ -23,3 +25,9 @@ class Extract:
 
     text: str
     notices: tuple[Notice, ...] = ()
+
+
+def cause_of(error: Exception) -> str:
+    """Return the message of a library's error as a part of one line; such messages may quote the damaged file at length."""
+    message = " ".join(str(error).split())
+    return message if len(message) <= _MAX_CAUSE else message[:_MAX_CAUSE] + "…"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from seer.errors import InputError
+from seer.rendering.formats.extract import cause_of
 from seer.rendering.formats.office.package import BROKEN_ZIP
 
 MAX_TOTAL_BYTES = 128 << 20
@@ -72,7 +73,7 @@ def open_archive(data: bytes, name: str, what: str) -> Iterator[Archive]:
     except InputError:
         raise
     except BROKEN_ZIP as error:
-        raise InputError(f"'{name}' is {what} that is damaged ({error}); save or download it again") from None
+        raise InputError(f"'{name}' is {what} that is damaged ({cause_of(error)}); save or download it again") from None
 
 
 def check_archive(archive: zipfile.ZipFile, name: str) -> None:

@@ -9,7 +9,7 @@ from email.message import EmailMessage, Message
 from seer.errors import InputError
 from seer.rendering.formats.embedded import replace_embedded
 from seer.rendering.formats.extra.archive import missing_library
-from seer.rendering.formats.extract import Extract, Notice
+from seer.rendering.formats.extract import Extract, Notice, cause_of
 from seer.rendering.formats.markup.html import html_text
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
@@ -52,7 +52,9 @@ def read_eml(data: bytes, name: str, encoding: str | None) -> Extract:
         message = email.message_from_bytes(data.removeprefix(b"\xef\xbb\xbf"), policy=email.policy.default)
         _message(message, out, 0, encoding)
     except (LookupError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise InputError(f"'{name}' is a damaged e-mail ({type(error).__name__}: {error}); save it again") from None
+        raise InputError(
+            f"'{name}' is a damaged e-mail ({type(error).__name__}: {cause_of(error)}); save it again"
+        ) from None
     return out.extract()
 
 
@@ -152,7 +154,7 @@ def read_msg(data: bytes, name: str, encoding: str | None) -> Extract:
     except InputError:
         raise
     except (OSError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError, RecursionError) as error:
-        raise InputError(f"'{name}' is a damaged Outlook message ({error}); save it again, as .eml") from None
+        raise InputError(f"'{name}' is a damaged Outlook message ({cause_of(error)}); save it again, as .eml") from None
     return out.extract()
 
 

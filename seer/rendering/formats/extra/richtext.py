@@ -6,7 +6,7 @@ import re
 
 from seer.errors import InputError
 from seer.rendering.formats.extra.archive import missing_library
-from seer.rendering.formats.extract import Extract, Notice
+from seer.rendering.formats.extract import Extract, Notice, cause_of
 
 _PICTURE = re.compile(r"\\pict\b")
 _HIDDEN = re.compile(r"\{\\v[ ]([^{}\\]*)\}")
@@ -33,7 +33,7 @@ def read_rtf(data: bytes, name: str, encoding: str | None) -> Extract:
         # The file is ASCII; other characters are escaped, in the encoding that the file names.
         text = rtf_to_text(source, encoding=encoding or "cp1252", errors="replace")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"'{name}' is a damaged RTF file ({error}); save it again or as .docx") from None
+        raise InputError(f"'{name}' is a damaged RTF file ({cause_of(error)}); save it again or as .docx") from None
     text = re.sub(r"\|(?=\n|\Z)", "", text).replace("|", "\t").replace(_BAR, "|")
     notices = []
     if pictures := len(_PICTURE.findall(source)):

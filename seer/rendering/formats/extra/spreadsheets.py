@@ -10,7 +10,7 @@ from typing import Any
 from seer.errors import InputError
 from seer.rendering.formats.extra.archive import check_archive, missing_library
 from seer.rendering.formats.extra.numbers import shown
-from seer.rendering.formats.extract import Extract, Notice
+from seer.rendering.formats.extract import Extract, Notice, cause_of
 from seer.rendering.formats.text import decode_noticed
 
 _MAX_CELLS = 2_000_000
@@ -48,7 +48,7 @@ def read_xlsx(data: bytes, name: str, encoding: str | None) -> Extract:
     except InputError:
         raise
     except Exception as error:  # the library raises errors of its XML parser, zipfile and its own for damaged files
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        cause = f"{type(error).__name__}: {cause_of(error)}"
         raise InputError(f"'{name}' is a damaged workbook ({cause}); open it and save it again") from None
     text = "".join(parts).rstrip("\n")
     return Extract(text + "\n" if text else "", tuple(notices))

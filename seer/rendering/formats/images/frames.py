@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seer.errors import InputError
+from seer.rendering.formats.extract import cause_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,9 @@ def read_frames(data: bytes, name: str) -> tuple[list[NDArray[np.uint8]], int]:
             f"'{name}' is a damaged image (its format cannot be identified); use one that an image viewer opens"
         ) from None
     except (Image.DecompressionBombError, *_BROKEN_IMAGE) as error:
-        raise InputError(f"'{name}' is a damaged image ({error}); use one that an image viewer opens") from None
+        raise InputError(
+            f"'{name}' is a damaged image ({cause_of(error)}); use one that an image viewer opens"
+        ) from None
     return frames, count
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from seer.errors import InputError
+from seer.rendering.formats.extract import cause_of
 
 MAX_XML_BYTES = 32 << 20
 """Limit on the unpacked size of one part. A thousand pages of prose take about 10 MB. The parsed tree can take forty
@@ -144,7 +145,7 @@ def open_package(data: bytes, name: str) -> Iterator[Package]:
         raise
     except BROKEN_ZIP as error:
         raise InputError(
-            f"'{name}' is a damaged .docx file ({error}); open it in a word processor and save it again"
+            f"'{name}' is a damaged .docx file ({cause_of(error)}); open it in a word processor and save it again"
         ) from None
     except Doctype:
         raise InputError(
@@ -154,7 +155,7 @@ def open_package(data: bytes, name: str) -> Iterator[Package]:
     except RecursionError:
         raise InputError(f"'{name}' nests its XML too deeply to be read; save it again from a word processor") from None
     except RuntimeError as error:  # zipfile raises this for an encrypted member.
-        raise InputError(f"'{name}' cannot be unpacked ({error}); save it without a password") from None
+        raise InputError(f"'{name}' cannot be unpacked ({cause_of(error)}); save it without a password") from None
 
 
 class Doctype(Exception):
