@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import email.policy
-from email.message import EmailMessage, Message
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
 
 from seer.errors import InputError
 from seer.rendering.formats.embedded import replace_embedded
@@ -13,6 +16,7 @@ from seer.rendering.formats.extract import Extract, Notice, cause_of
 from seer.rendering.formats.markup.html import html_text
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_MAX_HEADER_CHARS = 10_000
 _MAX_DEPTH = 10
 _MAX_PARTS = 1000
 
@@ -49,7 +53,8 @@ def read_eml(data: bytes, name: str, encoding: str | None) -> Extract:
     """
     out = _Text()
     try:
-        message = email.message_from_bytes(data.removeprefix(b"\xef\xbb\xbf"), policy=email.policy.default)
+        # The newer policies parse addresses in quadratic time.
+        message = email.message_from_bytes(data.removeprefix(b"\xef\xbb\xbf"), policy=email.policy.compat32)
         _message(message, out, 0, encoding)
     except (LookupError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
@@ -61,7 +66,7 @@ def read_eml(data: bytes, name: str, encoding: str | None) -> Extract:
 def _message(message: Message, out: _Text, depth: int, encoding: str | None) -> None:
     lines = []
     for header in _HEADERS:
-        value = " ".join(str(message.get(header, "")).split())
+        value = _decoded(message.get(header))
         if value:
             lines.append(f"{header}: {value}")
     out.add("\n".join(lines))
@@ -91,24 +96,28 @@ def _part(part: Message, out: _Text, depth: int, encoding: str | None) -> None:
     elif part.get_content_disposition() == "attachment" or part.get_content_maintype() != "text":
         payload = part.get_payload(decode=True)
         size = len(payload) if isinstance(payload, bytes) else 0
-        out.attachment(part.get_filename() or "", kind, size)
+        out.attachment(_decoded(part.get_filename()), kind, size)
     else:
         text = _words(part, encoding)
         out.add(html_text(text) if kind == "text/html" else text)
 
 
+def _decoded(value: object) -> str:
+    """Return a header with its encoded words decoded, in one line."""
+    text = str(value or "")[:_MAX_HEADER_CHARS]
+    with contextlib.suppress(HeaderParseError, LookupError, ValueError):
+        text = str(make_header(decode_header(text)))
+    return " ".join(text.split())
+
+
 def _words(part: Message, encoding: str | None) -> str:
     """Return the text of a part, decoded by the charset that it names."""
-    if encoding is None and isinstance(part, EmailMessage) and part.get_content_charset():
-        try:
-            return str(part.get_content(errors="replace"))
-        except LookupError:
-            pass
     payload = part.get_payload(decode=True)
     data = payload if isinstance(payload, bytes) else b""
-    for name in (encoding, "utf-8", "cp1252"):
+    for name in (encoding, part.get_content_charset(), "utf-8", "cp1252"):
         try:
-            return data.decode(name) if name else data.decode("ascii")
+            if name:
+                return data.decode(name)
         except (UnicodeDecodeError, LookupError):
             continue
     return data.decode("latin-1")

@@ -135,6 +135,8 @@ def _measure(textpage: int, indices: list[int], frame: Frame, length: int) -> li
     heights = sides[:, 0] if frame.turns % 2 else sides[:, 1]
     shown, baseline = frame.shown(tight), frame.shown(lines)[:, 1]
     heights[~upright | (heights <= 0)] = np.nan
+    shown[~np.isfinite(shown)] = np.nan
+    baseline = np.where(np.isfinite(baseline), baseline, np.nan)
     tops, bottoms = (baseline - shown[:, 1]) / heights, (baseline - shown[:, 3]) / heights
     return list(zip(fonts, tops.tolist(), bottoms.tolist(), strict=True))
 

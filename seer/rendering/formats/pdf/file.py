@@ -115,7 +115,7 @@ class PdfFile:
         return found
 
     def size_pt(self, index: int) -> tuple[float, float]:
-        """Return (width, height) of a page as shown, in points; that of A4 if the page is damaged."""
+        """Return (width, height) of a page as shown, in points; that of A4 if the page is damaged or has no size."""
         import pypdfium2
 
         with PDFIUM_LOCK:
@@ -123,6 +123,8 @@ class PdfFile:
                 width, height = self._pdf.get_page_size(index)
             except pypdfium2.PdfiumError:
                 return _BLANK_PAGE_PT
+        if not (np.isfinite((width, height)).all() and width > 0 and height > 0):
+            return _BLANK_PAGE_PT
         return float(width), float(height)
 
     def scale(self, index: int, dpi: float) -> float:

@@ -100,6 +100,7 @@ def scan(page: int) -> PageObjects:
     boxes = bounds[: len(handles)].astype(np.float64)
     for row, matrix in places:
         boxes[row] = _transform(boxes[row], matrix)
+    boxes[~np.isfinite(boxes).all(1)] = 0  # damaged numbers; an empty box is passed over
     return PageObjects(
         handles,
         np.array(kinds, np.uint8),

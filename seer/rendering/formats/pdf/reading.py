@@ -110,6 +110,8 @@ def frame_of(page: Any) -> Frame:
     rect = raw.FS_RECTF()
     raw.FPDF_GetPageBoundingBox(page, ctypes.byref(rect))
     turns = int(raw.FPDFPage_GetRotation(page)) % 4
+    if not np.isfinite((rect.left, rect.bottom, rect.right, rect.top)).all():
+        return Frame(0.0, 0.0, 0.0, 0.0, turns)
     return Frame(rect.left, min(rect.bottom, rect.top), rect.right, max(rect.bottom, rect.top), turns)
 
 
