@@ -185,7 +185,7 @@ def use_liger(model: nn.Module) -> None:
     # layer is added to the residual stream, which passes on the same gradient tensor, so it would be overwritten.
     for module in model.modules():
         if hasattr(module, "in_place"):
-            module.in_place = False
+            setattr(module, "in_place", False)  # noqa: B010 - torch types assigned attributes as tensors
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
