@@ -85,7 +85,6 @@ def _sheet(sheet: Any, formulas: Any, name: str) -> tuple[list[str], list[tuple[
             note = f" [comment: {' '.join(cell.comment.text.split())}]" if cell.comment is not None else ""
             rows.setdefault(row, {})[column] = " ".join(value.replace("\t", " ").split("\n")) + note
         else:
-            missing += 0
             found.append(("table", f"columns beyond {_MAX_COLUMNS} are left out"))
     if lost:
         quote = ", ".join(lost[:5])
